@@ -1,0 +1,50 @@
+# Targets for people; `make demo` and `make test` do all set-up themselves. Needs Go and make (the tests also Java, Maven, Node and Python).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PEERS := $(CURDIR)/.cache/peers
+TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
+GOTEST := $(TEST_ENV) go test -timeout 20m
+
+.PHONY: all build demo test check peers lint test-golden test-log test-tier test-library test-clients test-stores test-broker test-kill fuzz clean
+
+all: build
+
+build:
+	go build -o bin/rewind ./cmd/rewind
+
+demo: build
+	./bin/rewind demo
+
+# The tests need real peers: an Apache Kafka, an S3 server, Azurite, a GCS emulator, Python clients, kcat. All of it lands in .cache/peers.
+peers:
+	peers/install.sh $(PEERS)
+
+test: peers lint
+	$(GOTEST) -p 2 ./...
+
+# What a person runs before a commit: no peers, a few minutes at most.
+check: lint
+	go test -short -p 2 ./...
+
+lint:
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }
+	go vet ./...
+
+# One target a step of the house, each named for what it tests.
+test-golden:
+	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./internal/golden/...
+test-log:
+	$(GOTEST) -count=1 ./internal/batch/... ./internal/segment/... ./internal/epoch/... ./internal/producerstate/... ./internal/partlog/... ./internal/logdir/...
+test-tier:
+	$(GOTEST) -count=1 ./internal/tier/...
+test-stores:
+	$(GOTEST) -count=1 ./bucket/... ./internal/fileserver/... ./httpfetcher/... ./internal/storetest/...
+test-library:
+	$(GOTEST) -count=1 . ./internal/wire/... ./internal/clientconn/... ./internal/remote/...
+test-broker:
+	$(GOTEST) -count=1 ./internal/broker/... ./internal/fetch/... ./internal/session/... ./internal/coord/...
+test-clients:
+	$(GOTEST) -count=1 ./internal/clienttest/...
+
+clean:
+	rm -rf bin

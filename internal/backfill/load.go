@@ -1,0 +1,63 @@
+package backfill
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Load writes size bytes of records of recordBytes each (8 bytes of them key) to the topic's partitions in turn, uncompressed, through an
+// ordinary producer. The content is random and follows from the record's number, so that two loads are equal.
+func Load(ctx context.Context, brokers []string, topic string, partitions int, size int64, recordBytes int, progress func(bytes int64)) error {
+	cl, err := kgo.NewClient(
+		kgo.SeedBrokers(brokers...),
+		kgo.DefaultProduceTopic(topic),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytes(1<<20),
+		kgo.MaxBufferedRecords(32<<10),
+		kgo.ProducerLinger(5*time.Millisecond),
+	)
+	if err != nil {
+		return fmt.Errorf("making the producer: %w", err)
+	}
+	defer cl.Close()
+	pool := make([]byte, 1<<20)
+	rng := rand.NewChaCha8([32]byte{'r', 'e', 'w', 'i', 'n', 'd'})
+	rng.Read(pool)
+	valueBytes := max(recordBytes-8, 0)
+	if valueBytes > len(pool)/2 {
+		return fmt.Errorf("loading %s: records of %d bytes are more than %d", topic, recordBytes, len(pool)/2)
+	}
+	var failed atomic.Pointer[error]
+	var acked atomic.Int64
+	count := max(size/int64(recordBytes), 1)
+	for i := int64(0); i < count && failed.Load() == nil; i++ {
+		key := binary.BigEndian.AppendUint64(nil, uint64(i))
+		at := int(uint64(i) * 1000003 % uint64(len(pool)-valueBytes))
+		r := &kgo.Record{Partition: int32(i % int64(partitions)), Key: key, Value: pool[at : at+valueBytes]}
+		cl.Produce(ctx, r, func(r *kgo.Record, err error) {
+			if err != nil {
+				failed.CompareAndSwap(nil, &err)
+				return
+			}
+			if n := acked.Add(1); progress != nil && n%1024 == 0 {
+				progress(n * int64(recordBytes))
+			}
+		})
+	}
+	err = cl.Flush(ctx)
+	if p := failed.Load(); p != nil {
+		err = errors.Join(*p, err)
+	}
+	if err != nil {
+		return fmt.Errorf("loading %s: %w", topic, err)
+	}
+	return nil
+}
