@@ -1,0 +1,288 @@
+package topics
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+const (
+	suffix      = ".json"
+	asideSuffix = ".tmp"
+	fileVersion = 1
+	// maxFile bounds what is read of one topic's file.
+	maxFile = 4 << 20
+)
+
+// file is a topic as it lies on disk.
+type file struct {
+	Version    int               `json:"version"`
+	Name       string            `json:"name"`
+	ID         string            `json:"id"`
+	Partitions int32             `json:"partitions"`
+	Internal   bool              `json:"internal,omitempty"`
+	Deleting   bool              `json:"deleting,omitempty"`
+	Configs    map[string]string `json:"configs,omitempty"`
+}
+
+// Open reads the registry in dir, which is made if it is not there.
+func Open(fs vfs.FS, dir string) (*Registry, error) {
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making topic registry %s: %w", dir, err)
+	}
+	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}}
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing topic registry %s: %w", dir, err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, suffix) {
+			continue // a file aside that was never renamed, or nothing of ours
+		}
+		if err := r.load(name); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.finishDeletes()
+}
+
+// finishDeletes takes topics away whose deletion was marked, but whose own file a crash left behind.
+func (r *Registry) finishDeletes() error {
+	for id := range r.deleting {
+		t := r.byID[id]
+		if t == nil {
+			continue
+		}
+		if err := r.remove(t.Name + suffix); err != nil {
+			return err
+		}
+		delete(r.byName, t.Name)
+		delete(r.byID, id)
+	}
+	return nil
+}
+
+func (r *Registry) load(name string) error {
+	path := r.fs.PathJoin(r.dir, name)
+	f, err := parseFile(r.fs, path)
+	if err != nil {
+		return fmt.Errorf("reading topic file %s: %w", path, err)
+	}
+	id, err := remotestorage.ParseUUID(f.ID)
+	if err != nil {
+		return fmt.Errorf("reading topic file %s: %w", path, err)
+	}
+	t := &Topic{Name: f.Name, ID: id, Partitions: f.Partitions, Configs: f.Configs, Internal: f.Internal}
+	if f.Deleting {
+		r.deleting[id] = t
+		return nil
+	}
+	if name != t.Name+suffix {
+		return fmt.Errorf("topic file %s is about topic %q", path, t.Name)
+	}
+	r.byName[t.Name], r.byID[id] = t, t
+	return nil
+}
+
+func parseFile(fs vfs.FS, path string) (file, error) {
+	var f file
+	in, err := fs.Open(path)
+	if err != nil {
+		return f, err
+	}
+	defer in.Close()
+	b, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return f, err
+	}
+	if len(b) > maxFile {
+		return f, fmt.Errorf("longer than %d bytes", maxFile)
+	}
+	return f, f.parse(b)
+}
+
+func (f *file) parse(b []byte) error {
+	if err := json.Unmarshal(b, f); err != nil {
+		return err
+	}
+	if f.Version != fileVersion {
+		return fmt.Errorf("version %d, want %d", f.Version, fileVersion)
+	}
+	if f.Partitions < 1 {
+		return fmt.Errorf("%d partitions", f.Partitions)
+	}
+	return CheckName(f.Name)
+}
+
+// Create adds a topic. A zero ID gets a new one, which is returned with the topic.
+func (r *Registry) Create(t Topic) (Topic, error) {
+	r.write.Lock()
+	defer r.write.Unlock()
+	if err := r.Check(t.Name); err != nil {
+		return Topic{}, err
+	}
+	return r.add(t)
+}
+
+// Adopt adds a topic whose logs were found without a file: data that another Kafka wrote. Name collisions are let through, they exist already.
+func (r *Registry) Adopt(t Topic) (Topic, error) {
+	r.write.Lock()
+	defer r.write.Unlock()
+	if err := r.Check(t.Name); err != nil && !errors.Is(err, ErrCollision) {
+		return Topic{}, err
+	}
+	return r.add(t)
+}
+
+func (r *Registry) add(t Topic) (Topic, error) {
+	if t.ID.IsZero() {
+		t.ID = NewID()
+	}
+	kept := t.clone()
+	if err := r.save(&kept, false); err != nil {
+		return Topic{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byName[kept.Name], r.byID[kept.ID] = &kept, &kept
+	return kept.clone(), nil
+}
+
+// SetPartitions changes the number of partitions.
+func (r *Registry) SetPartitions(name string, n int32) (Topic, error) {
+	return r.change(name, func(t *Topic) { t.Partitions = n })
+}
+
+// SetConfigs replaces the overrides.
+func (r *Registry) SetConfigs(name string, configs map[string]string) (Topic, error) {
+	return r.change(name, func(t *Topic) { t.Configs = maps.Clone(configs) })
+}
+
+func (r *Registry) change(name string, f func(*Topic)) (Topic, error) {
+	r.write.Lock()
+	defer r.write.Unlock()
+	t, ok := r.Get(name)
+	if !ok {
+		return Topic{}, fmt.Errorf("%w: %s", ErrUnknown, name)
+	}
+	f(&t)
+	if err := r.save(&t, false); err != nil {
+		return Topic{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byName[name], r.byID[t.ID] = &t, &t
+	return t.clone(), nil
+}
+
+// Delete begins a deletion: the topic is gone from here on, also after a crash. Forget ends it.
+func (r *Registry) Delete(name string) (Topic, error) {
+	r.write.Lock()
+	defer r.write.Unlock()
+	t, ok := r.Get(name)
+	if !ok {
+		return Topic{}, fmt.Errorf("%w: %s", ErrUnknown, name)
+	}
+	// The mark lies under another name, so that the topic can be created again before the deletion has ended. A crash between the two steps leaves
+	// both files; Open then finishes the deletion.
+	if err := r.save(&t, true); err != nil {
+		return Topic{}, err
+	}
+	if err := r.remove(t.Name + suffix); err != nil {
+		return Topic{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byName, name)
+	delete(r.byID, t.ID)
+	r.deleting[t.ID] = &t
+	return t.clone(), nil
+}
+
+// Forget ends a deletion.
+func (r *Registry) Forget(id remotestorage.UUID) error {
+	r.write.Lock()
+	defer r.write.Unlock()
+	r.mu.RLock()
+	t := r.deleting[id]
+	r.mu.RUnlock()
+	if t == nil {
+		return nil
+	}
+	if err := r.remove(deletingName(id)); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.deleting, id)
+	return nil
+}
+
+// deletingName has a `~`, which no topic's name can have.
+func deletingName(id remotestorage.UUID) string { return "~deleting-" + id.String() + suffix }
+
+func (r *Registry) save(t *Topic, deleting bool) error {
+	b, err := json.MarshalIndent(file{
+		Version: fileVersion, Name: t.Name, ID: t.ID.String(), Partitions: t.Partitions, Internal: t.Internal, Deleting: deleting, Configs: t.Configs,
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding topic %s: %w", t.Name, err)
+	}
+	name := t.Name + suffix
+	if deleting {
+		name = deletingName(t.ID)
+	}
+	path := r.fs.PathJoin(r.dir, name)
+	if err := writeFile(r.fs, path, append(b, '\n')); err != nil {
+		return fmt.Errorf("writing topic file %s: %w", path, err)
+	}
+	return r.syncDir()
+}
+
+// writeFile replaces path by way of a file aside; the caller syncs the directory.
+func writeFile(fs vfs.FS, path string, b []byte) error {
+	out, err := fs.Create(path+asideSuffix, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(b)
+	if err == nil {
+		err = out.Sync()
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return fs.Rename(path+asideSuffix, path)
+}
+
+func (r *Registry) remove(name string) error {
+	if err := r.fs.Remove(r.fs.PathJoin(r.dir, name)); err != nil {
+		return fmt.Errorf("removing topic file %s: %w", name, err)
+	}
+	return r.syncDir()
+}
+
+func (r *Registry) syncDir() error {
+	d, err := r.fs.OpenDir(r.dir)
+	if err != nil {
+		return fmt.Errorf("opening topic registry %s: %w", r.dir, err)
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("syncing topic registry %s: %w", r.dir, err)
+	}
+	return nil
+}
