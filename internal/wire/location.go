@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -74,4 +75,13 @@ func checkLocation(l *remotestorage.Location) error {
 		return fmt.Errorf("%w: RemoteLogSegment: a location above %d bytes", ErrMalformed, maxURL)
 	}
 	return nil
+}
+
+// PartitionLocation returns the location that a Fetch answer carries for the partition; nil if none.
+func PartitionLocation(p *kmsg.FetchResponseTopicPartition) (*remotestorage.Location, error) {
+	raw, ok := findTag(&p.UnknownTags, TagRemoteLogSegment)
+	if !ok {
+		return nil, nil
+	}
+	return ParseLocation(raw)
 }
