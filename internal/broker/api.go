@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"context"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// api is one served key. What is not in the table is absent from ApiVersions and closes the connection.
+type api struct {
+	key, min, max int16
+	serve         func(ctx context.Context, c *conn, req kmsg.Request) (reply, error)
+}
+
+// reply is an answer on its way to the connection's writer; nil sends nothing (acks=0).
+type reply interface {
+	// buffers blocks until the answer may go out (a produce with acks=all waits for the disk here, so that the requests behind it are already
+	// being handled), and gives the frame. An error closes the connection.
+	buffers(ctx context.Context, version int16, correlationID int32) (net.Buffers, error)
+	// release is called once, after the frame was written or dropped.
+	release()
+}
+
+// on makes a table entry from a handler. The handler runs on the connection's handler goroutine: it may block, the connection's later requests
+// then wait, others' do not. ctx ends when the client has gone or the broker closes. An error closes the connection; a nil response sends nothing.
+// The request's byte slices are good until the handler returns, unless the table says otherwise (see keepsFrame).
+func on[R kmsg.Request](min, max int16, h func(ctx context.Context, c *conn, req R) (kmsg.Response, error)) api {
+	var zero R
+	return api{key: zero.Key(), min: min, max: max, serve: func(ctx context.Context, c *conn, req kmsg.Request) (reply, error) {
+		resp, err := h(ctx, c, req.(R))
+		if err != nil || resp == nil {
+			return nil, err
+		}
+		return message{resp}, nil
+	}}
+}
+
+// later makes a table entry from a handler that builds its own reply.
+func later[R kmsg.Request](min, max int16, h func(ctx context.Context, c *conn, req R) (reply, error)) api {
+	var zero R
+	return api{key: zero.Key(), min: min, max: max, serve: func(ctx context.Context, c *conn, req kmsg.Request) (reply, error) {
+		return h(ctx, c, req.(R))
+	}}
+}
+
+// message is a reply that is ready.
+type message struct{ kmsg.Response }
+
+func (m message) buffers(_ context.Context, version int16, correlationID int32) (net.Buffers, error) {
+	m.SetVersion(version)
+	return net.Buffers{wire.AppendResponse(nil, m.Response, correlationID)}, nil
+}
+
+func (message) release() {}
+
+// apiTable gathers the served keys.
+func (b *Broker) apiTable() map[int16]api {
+	var list []api
+	list = append(list, b.coreHandlers()...)
+	list = append(list, b.groupHandlers()...)
+	list = append(list, b.configHandlers()...)
+	table := make(map[int16]api, len(list))
+	for _, a := range list {
+		if _, twice := table[a.key]; twice {
+			panic("two handlers for " + kmsg.NameForKey(a.key))
+		}
+		table[a.key] = a
+	}
+	return table
+}

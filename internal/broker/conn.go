@@ -1,0 +1,10 @@
+package broker
+
+import "net"
+
+// conn is one client's connection.
+type conn struct {
+	nc       net.Conn
+	peer     string
+	clientID string
+}
