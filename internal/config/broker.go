@@ -1,0 +1,275 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Broker is the configuration of a broker. NewBroker gives the defaults; LoadFile, Set and plain assignment change them; Validate judges the whole.
+//
+// It is not safe for use while it is being changed. A running broker replaces it by a changed Clone.
+type Broker struct {
+	NodeID    int32
+	ClusterID string
+	DataDir   string
+
+	Listen             string // host:port
+	AdvertisedListener string // host:port, "" stands for Listen
+	HTTPListen         string
+	HTTPAdvertised     string
+
+	SocketRequestMaxBytes int32
+	MaxConnections        int
+	ConnectionsMaxIdle    time.Duration
+	FetchMaxBytes         int32
+	FetchSessionSlots     int
+
+	NumPartitions          int32
+	AutoCreateTopics       bool
+	DeleteTopics           bool
+	AcksAllSync            bool
+	RetentionCheckInterval time.Duration
+	CheckpointInterval     time.Duration
+	CleanerEnable          bool
+	CleanerBackoff         time.Duration
+	ProducerIDExpiration   time.Duration
+
+	GroupInitialRebalanceDelay time.Duration
+	GroupMinSessionTimeout     time.Duration
+	GroupMaxSessionTimeout     time.Duration
+	GroupMaxSize               int
+	OffsetsPartitions          int32
+	OffsetsSegmentBytes        int32
+	OffsetsRetention           time.Duration
+	OffsetsRetentionCheck      time.Duration
+	OffsetMetadataMaxBytes     int
+
+	Store              string
+	StoreLatency       time.Duration
+	StoreStreamRate    int64 // bytes a second of one stream, 0: no limit
+	MetadataPartitions int32
+	TierInterval       time.Duration
+	TierParallelism    int
+	RemoteFetchMaxWait time.Duration
+	LocationEnable     bool
+	LocationExpiry     time.Duration
+	IndexCacheBytes    int64
+
+	RemoteReadMemory      int64
+	RemoteReadParallelism int
+	RemoteReadChunk       int
+	RemoteReadAhead       bool
+	RemoteReadCache       int64
+
+	// topicDefaults are the set broker keys that only give topic keys their defaults (log.retention.ms and its like).
+	topicDefaults map[string]string
+	// sources tells where the keys that were set come from; absent is SourceDefault.
+	sources map[string]Source
+}
+
+// NewBroker returns the default configuration.
+func NewBroker() *Broker {
+	b := &Broker{topicDefaults: map[string]string{}, sources: map[string]Source{}}
+	for _, k := range brokerKeys {
+		if k.bind != nil {
+			assign(k.bind(b), k.Default)
+		}
+	}
+	return b
+}
+
+// Clone returns a copy that shares nothing with b.
+func (b *Broker) Clone() *Broker {
+	c := *b
+	c.topicDefaults, c.sources = maps.Clone(b.topicDefaults), maps.Clone(b.sources)
+	return &c
+}
+
+// Set gives a key a value as a person writes it: sizes and durations may carry a unit. Flags and the file end here.
+func (b *Broker) Set(name, value string) error {
+	k, err := brokerKey(name)
+	if err != nil {
+		return err
+	}
+	v, err := k.parseHuman(value)
+	if err != nil {
+		return err
+	}
+	b.put(k, v, SourceStaticBroker)
+	return nil
+}
+
+// SetDynamic gives a key a value as it comes over the protocol. Only dynamic keys can be changed while a broker runs.
+func (b *Broker) SetDynamic(name, value string) error {
+	k, err := brokerKey(name)
+	if err != nil {
+		return err
+	}
+	if !k.Dynamic {
+		return &Invalid{Key: name, Value: value, Reason: "it is read at the start of the broker only; change the configuration file and restart"}
+	}
+	v, err := k.Parse(value)
+	if err != nil {
+		return err
+	}
+	b.put(k, v, SourceDynamicBroker)
+	return nil
+}
+
+func (b *Broker) put(k *Key, value string, s Source) {
+	if k.bind != nil {
+		assign(k.bind(b), value)
+	} else {
+		b.topicDefaults[k.Name] = value
+	}
+	b.sources[k.Name] = s
+}
+
+// value returns the value of a key. ok is false for a key without one.
+func (b *Broker) value(k *Key) (v string, ok bool) {
+	if k.bind != nil {
+		v = format(k.bind(b))
+		return v, v != "" || !k.NoDefault
+	}
+	if v, ok = b.topicDefaults[k.Name]; ok {
+		return v, true
+	}
+	return k.Default, !k.NoDefault
+}
+
+func (b *Broker) source(k *Key) Source {
+	if s, ok := b.sources[k.Name]; ok {
+		return s
+	}
+	// A field that a program assigned itself counts as static configuration.
+	if k.bind != nil && format(k.bind(b)) != k.Default {
+		return SourceStaticBroker
+	}
+	return SourceDefault
+}
+
+// Describe returns every broker key with its value, in the order of the names.
+func (b *Broker) Describe() []Entry {
+	entries := make([]Entry, 0, len(brokerKeys))
+	for _, k := range brokerKeys {
+		v, ok := b.value(k)
+		e := Entry{Key: k, Value: v, Null: !ok, Source: b.source(k)}
+		if e.Source != SourceDefault {
+			e.Synonyms = append(e.Synonyms, SynonymValue{Name: k.Name, Value: v, Null: !ok, Source: e.Source})
+		}
+		if !k.NoDefault {
+			e.Synonyms = append(e.Synonyms, SynonymValue{Name: k.Name, Value: k.Default, Source: SourceDefault})
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// BrokerKeys returns the definitions of all broker keys in the order of the names.
+func BrokerKeys() []*Key { return slices.Clone(brokerKeys) }
+
+// BrokerKey returns the definition of a broker key, or ErrUnknownKey.
+func BrokerKey(name string) (*Key, error) { return brokerKey(name) }
+
+func brokerKey(name string) (*Key, error) {
+	if alias, ok := brokerAliases[name]; ok {
+		name = alias
+	}
+	names := make([]string, len(brokerKeys))
+	for i, k := range brokerKeys {
+		if k.Name == name {
+			return k, nil
+		}
+		names[i] = k.Name
+	}
+	return nil, unknownKey(name, names)
+}
+
+// Validate judges the values beside each other and gives all mistakes at once.
+func (b *Broker) Validate() error {
+	var errs []error
+	wrong := func(key, value, reason string, args ...any) {
+		errs = append(errs, &Invalid{Key: key, Value: value, Reason: fmt.Sprintf(reason, args...)})
+	}
+	for _, k := range brokerKeys {
+		// Fields may have been assigned by a program, past Set's checks.
+		if v, ok := b.value(k); ok {
+			if _, err := k.check(v); err != nil {
+				wrong(k.Name, v, "%v", err)
+			}
+		}
+	}
+	if b.DataDir == "" {
+		wrong("log.dirs", `""`, "a directory is needed")
+	}
+	if b.Listen == "" {
+		wrong("listeners", `""`, "an address is needed")
+	}
+	if b.GroupMinSessionTimeout > b.GroupMaxSessionTimeout {
+		wrong("group.min.session.timeout.ms", format(&b.GroupMinSessionTimeout), "must not exceed group.max.session.timeout.ms, %s", format(&b.GroupMaxSessionTimeout))
+	}
+	if b.RemoteReadCache > b.RemoteReadMemory && b.RemoteReadMemory > 0 {
+		wrong("remote.read.cache.bytes", format(&b.RemoteReadCache), "must not exceed remote.read.memory.bytes, %d, of which it is a part", b.RemoteReadMemory)
+	}
+	if b.HTTPAdvertised != "" && b.HTTPListen == "" {
+		wrong("http.advertised.listener", b.HTTPAdvertised, "needs http.listen")
+	}
+	if _, err := ParseTopic(nil, b); err != nil {
+		errs = append(errs, fmt.Errorf("defaults of topics: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func assign(field any, value string) {
+	switch f := field.(type) {
+	case *string:
+		*f = value
+	case *bool:
+		*f = value == "true"
+	case *int:
+		*f = int(number(value))
+	case *int32:
+		*f = int32(number(value))
+	case *int64:
+		*f = number(value)
+	case *time.Duration:
+		*f = time.Duration(number(value)) * time.Millisecond
+	case *minutes:
+		*f = minutes(number(value)) * minutes(time.Minute)
+	default:
+		panic(fmt.Sprintf("config: no assignment to %T", field))
+	}
+}
+
+func format(field any) string {
+	switch f := field.(type) {
+	case *string:
+		return *f
+	case *bool:
+		return strconv.FormatBool(*f)
+	case *int:
+		return strconv.Itoa(*f)
+	case *int32:
+		return strconv.FormatInt(int64(*f), 10)
+	case *int64:
+		return strconv.FormatInt(*f, 10)
+	case *time.Duration:
+		return strconv.FormatInt(f.Milliseconds(), 10)
+	case *minutes:
+		return strconv.FormatInt(int64(time.Duration(*f)/time.Minute), 10)
+	}
+	panic(fmt.Sprintf("config: no format of %T", field))
+}
+
+// number reads a canonical value, which a check has passed.
+func number(value string) int64 {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		panic(fmt.Sprintf("config: canonical number %q: %v", value, err))
+	}
+	return n
+}

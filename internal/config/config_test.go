@@ -1,0 +1,275 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	b := NewBroker()
+	b.DataDir = "d"
+	if err := b.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	b = NewBroker()
+	for _, k := range brokerKeys {
+		if v, ok := b.value(k); ok && v != k.Default {
+			t.Errorf("%s: value %q, default %q", k.Name, v, k.Default)
+		}
+	}
+	got, err := ParseTopic(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Delete || got.Compact || got.SegmentBytes != 1<<30 || got.RetentionMs != 7*24*hour || got.MaxMessageBytes != 1048588 || got.LocalRetentionMs != -2 || got.FlushMs != math.MaxInt64 || got.MinCleanableRatio != 0.5 {
+		t.Errorf("defaults of a topic: %+v", got)
+	}
+}
+
+func TestKeysAreSortedAndDocumented(t *testing.T) {
+	for name, keys := range map[string][]*Key{"broker": brokerKeys, "topic": topicKeys} {
+		for i, k := range keys {
+			if i > 0 && keys[i-1].Name >= k.Name {
+				t.Errorf("%s keys: %s stands before %s", name, keys[i-1].Name, k.Name)
+			}
+			if k.Doc == "" || k.check == nil {
+				t.Errorf("%s key %s: no documentation or no check", name, k.Name)
+			}
+			for _, s := range k.Synonyms {
+				if _, err := brokerKey(s.Name); err != nil {
+					t.Errorf("%s: synonym: %v", k.Name, err)
+				}
+			}
+		}
+	}
+}
+
+func TestSynonyms(t *testing.T) {
+	b := NewBroker()
+	for _, set := range [][2]string{{"log.retention.hours", "2"}, {"log.retention.minutes", "5"}, {"log.segment.bytes", "2MiB"}} {
+		if err := b.Set(set[0], set[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	topic, err := ParseTopic(map[string]string{"segment.ms": "99"}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if topic.RetentionMs != 300_000 || topic.SegmentBytes != 2<<20 || topic.SegmentMs != 99 {
+		t.Errorf("got %+v", topic)
+	}
+	for _, e := range DescribeTopic(map[string]string{"segment.ms": "99"}, b) {
+		switch e.Key.Name {
+		case "segment.ms":
+			if e.Source != SourceTopic || len(e.Synonyms) != 2 || e.Synonyms[1].Name != "log.roll.hours" {
+				t.Errorf("segment.ms: %+v", e)
+			}
+		case "retention.ms":
+			if e.Value != "300000" || e.Source != SourceStaticBroker || e.Synonyms[0] != (SynonymValue{Name: "log.retention.minutes", Value: "5", Source: SourceStaticBroker}) {
+				t.Errorf("retention.ms: %+v", e)
+			}
+		}
+	}
+	if err := b.Set("log.retention.hours", "-1"); err != nil {
+		t.Fatal(err)
+	}
+	delete(b.topicDefaults, "log.retention.minutes")
+	if topic, _ = ParseTopic(nil, b); topic.RetentionMs != -1 {
+		t.Errorf("unlimited hours gave %d ms", topic.RetentionMs)
+	}
+}
+
+func TestParseTopicRefuses(t *testing.T) {
+	tiered := NewBroker()
+	tiered.Store = "file:///store"
+	remote := func(kv ...string) map[string]string {
+		m := map[string]string{"remote.storage.enable": "true"}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i]] = kv[i+1]
+		}
+		return m
+	}
+	cases := []struct {
+		name string
+		set  map[string]string
+		b    *Broker
+		key  string // "" is accepted
+	}{
+		{"unknown", map[string]string{"retention.msec": "1"}, nil, `"retention.ms"`},
+		{"not a number", map[string]string{"retention.ms": "1d"}, nil, "retention.ms"},
+		{"below the bound", map[string]string{"segment.bytes": "1000"}, nil, "segment.bytes"},
+		{"internal bound", map[string]string{"internal.segment.bytes": "1000"}, nil, ""},
+		{"beyond int", map[string]string{"segment.bytes": "2147483648"}, nil, "segment.bytes"},
+		{"policy", map[string]string{"cleanup.policy": "compact,keep"}, nil, "cleanup.policy"},
+		{"policy twice", map[string]string{"cleanup.policy": "delete,delete"}, nil, "cleanup.policy"},
+		{"both policies", map[string]string{"cleanup.policy": "compact, delete"}, nil, ""},
+		{"recompression", map[string]string{"compression.type": "zstd"}, nil, "codec that the producer used"},
+		{"two replicas", map[string]string{"min.insync.replicas": "2"}, nil, "one replica"},
+		{"boolean", map[string]string{"preallocate": "yes"}, nil, "preallocate"},
+		{"ratio", map[string]string{"min.cleanable.dirty.ratio": "1.5"}, nil, "min.cleanable.dirty.ratio"},
+		{"compaction lags", map[string]string{"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, nil, "min.compaction.lag.ms"},
+		{"no store", remote(), NewBroker(), "remote storage is disabled"},
+		{"tiered", remote(), tiered, ""},
+		{"compact and remote", remote("cleanup.policy", "compact"), tiered, "compacted topic"},
+		{"compact, delete and remote", remote("cleanup.policy", "compact,delete"), tiered, "compacted topic"},
+		{"local above total ms", remote("retention.ms", "1000", "local.retention.ms", "1001"), tiered, "local.retention.ms"},
+		{"local unlimited", remote("retention.bytes", "1000", "local.retention.bytes", "-1"), tiered, "local.retention.bytes"},
+		{"local above default total", remote("local.retention.ms", "604800001"), tiered, "local.retention.ms"},
+		{"total unlimited", remote("retention.ms", "-1", "local.retention.ms", "5"), tiered, ""},
+		{"local equals total", remote("retention.ms", "5", "local.retention.ms", "5"), tiered, ""},
+		{"local above total without remote", map[string]string{"retention.ms": "1", "local.retention.ms": "5"}, tiered, ""},
+		{"copy disabled, local shorter", remote("remote.log.copy.disable", "true", "local.retention.ms", "5"), tiered, "local.retention.ms"},
+		{"copy disabled, local as total", remote("remote.log.copy.disable", "true", "local.retention.ms", "604800000"), tiered, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseTopic(c.set, c.b)
+			switch {
+			case c.key == "" && err != nil:
+				t.Fatalf("refused: %v", err)
+			case c.key == "":
+			case err == nil:
+				t.Fatal("accepted")
+			case !strings.Contains(err.Error(), c.key):
+				t.Fatalf("error %q does not say %q", err, c.key)
+			case !errors.Is(err, ErrInvalidValue) && !errors.Is(err, ErrUnknownKey):
+				t.Fatalf("error %v is none of the sentinels", err)
+			}
+		})
+	}
+}
+
+func TestValidateChange(t *testing.T) {
+	b := NewBroker()
+	b.Store = "file:///store"
+	topic := func(kv ...string) Topic {
+		m := map[string]string{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i]] = kv[i+1]
+		}
+		p, err := ParseTopic(m, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	on, off := topic("remote.storage.enable", "true"), topic()
+	if on.ValidateChange(off) == nil {
+		t.Error("switched off without consent")
+	}
+	if err := on.ValidateChange(topic("remote.log.delete.on.disable", "true")); err != nil {
+		t.Error(err)
+	}
+	compacted := topic("cleanup.policy", "compact")
+	if err := compacted.ValidateChange(on); err != nil {
+		t.Errorf("from compact to delete with remote storage: %v", err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	b := NewBroker()
+	err := b.Load([]byte(`# a broker
+log.dirs: /data
+listeners: PLAINTEXT://0.0.0.0:9092
+log:
+  segment.bytes: 64MiB
+  cleanup:
+    policy: [delete, compact]
+remote.read.ahead.enable: false
+store.latency.ms: 30ms
+store.stream.rate: 100MB
+offsets.retention.minutes: 60
+broker.id: 7
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic, err := ParseTopic(nil, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.DataDir != "/data" || b.Listen != "0.0.0.0:9092" || topic.SegmentBytes != 64<<20 || !topic.Compact || !topic.Delete || b.RemoteReadAhead ||
+		b.StoreLatency != 30*time.Millisecond || b.StoreStreamRate != 100_000_000 || b.OffsetsRetention != time.Hour || b.NodeID != 7 {
+		t.Errorf("got %+v, topic %+v", b, topic)
+	}
+}
+
+func TestLoadNamesMistakes(t *testing.T) {
+	err := NewBroker().Load([]byte("num.partition: 3\nnode.id: x\nnode.id: 2\nstore:\nlog.dirs: {a: 1}\n"))
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{`line 1: unknown configuration key "num.partition" (did you mean "num.partitions"?)`, "line 2: Invalid value x for configuration node.id",
+		"line 3: node.id is set twice, first in line 2", "store has no value", `"log.dirs.a"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error does not say %q:\n%v", want, err)
+		}
+	}
+	for _, text := range []string{"- a\n- b\n", "plain", "a: [", "a: 1\n---\nb: 2\n"} {
+		if err := NewBroker().Load([]byte(text)); err == nil {
+			t.Errorf("accepted %q", text)
+		}
+	}
+	if err := NewBroker().Load(nil); err != nil {
+		t.Errorf("an empty file: %v", err)
+	}
+}
+
+func TestValidateGivesAllMistakes(t *testing.T) {
+	b := NewBroker()
+	b.NumPartitions = 0
+	b.GroupMinSessionTimeout = time.Hour
+	b.HTTPAdvertised = "h:1"
+	b.RemoteReadCache = b.RemoteReadMemory + 1
+	err := b.Validate()
+	for _, want := range []string{"num.partitions", "group.min.session.timeout.ms", "http.advertised.listener", "remote.read.cache.bytes", "log.dirs"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error does not name %s: %v", want, err)
+		}
+	}
+}
+
+func TestDynamic(t *testing.T) {
+	b := NewBroker()
+	c := b.Clone()
+	if err := c.SetDynamic("log.retention.ms", "5"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetDynamic("num.partitions", "5"); !errors.Is(err, ErrInvalidValue) {
+		t.Errorf("a key that is read at the start: %v", err)
+	}
+	if topic, _ := ParseTopic(nil, b); topic.RetentionMs == 5 {
+		t.Error("a clone shares its values")
+	}
+	if topic, _ := ParseTopic(nil, c); topic.RetentionMs != 5 {
+		t.Error("no effect")
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for in, want := range map[string]int64{"1": 1, "1B": 1, "2KiB": 2048, "1.5 MiB": 3 << 19, "100MB": 1e8, "100MB/s": 1e8, "1TiB": 1 << 40} {
+		if got, err := ParseSize(in); err != nil || got != want {
+			t.Errorf("%s: %d, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "x", "1XB", "9e30", "NaN"} {
+		if got, err := ParseSize(in); err == nil {
+			t.Errorf("%q gave %d", in, got)
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte("log.dirs: /data\nlog: {retention: {ms: 1}}\n"))
+	f.Add([]byte("a: &x [1, *x]\n"))
+	f.Add([]byte("? [a]\n: 1\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		b := NewBroker()
+		if err := b.Load(text); err == nil {
+			_ = b.Validate() // must not panic
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package config
+
+import "math"
+
+const (
+	maxInt  = math.MaxInt32
+	maxLong = math.MaxInt64
+
+	hour   = 3_600_000
+	minute = 60_000
+)
+
+// topicKeys are all topic configurations, in the order of their names.
+var topicKeys = []*Key{
+	{
+		Name: "cleanup.policy", Kind: List, Default: "delete", check: listOf("compact", "delete"), Allowed: "delete, compact, or both",
+		Synonyms: []Synonym{{"log.cleanup.policy", 1}},
+		Doc:      "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the latest record of each key. A topic with compact cannot have remote storage.",
+	},
+	{
+		Name: "compression.type", Kind: String, Default: "producer", check: producerOnly, Allowed: "producer",
+		Synonyms: []Synonym{{"compression.type", 1}},
+		Doc:      "Record batches are stored with the codec that the producer used. Apache Kafka can recompress; this broker never does, so any other value is refused.",
+	},
+	{
+		Name: "delete.retention.ms", Kind: Long, Default: "86400000", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.cleaner.delete.retention.ms", 1}},
+		Doc:      "How long the tombstones of a compacted topic stay after they have been compacted.",
+	},
+	{
+		Name: "file.delete.delay.ms", Kind: Long, Default: "60000", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.segment.delete.delay.ms", 1}},
+		Doc:      "How long the files of a deleted segment stay on disk.",
+	},
+	{
+		Name: "flush.messages", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), Allowed: "1 or more",
+		Synonyms: []Synonym{{"log.flush.interval.messages", 1}},
+		Doc:      "Sync the log to stable storage after this many records, whatever acks the producer asked for. acks=all is on stable storage anyway (acks.all.sync).",
+	},
+	{
+		Name: "flush.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.flush.interval.ms", 1}},
+		Doc:      "Sync the log to stable storage when its oldest unsynced record is this old.",
+	},
+	{
+		Name: "index.interval.bytes", Kind: Int, Default: "4096", check: integer(32, 0, maxInt), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.index.interval.bytes", 1}},
+		Doc:      "An entry is added to the offset index each time that this many bytes were appended.",
+	},
+	{
+		Name: "internal.segment.bytes", Kind: Int, NoDefault: true, check: integer(32, 1, maxInt), Allowed: "1 or more", Internal: true,
+		Doc: "Overrides segment.bytes without its lower bound. For tests.",
+	},
+	{
+		Name: "local.retention.bytes", Kind: Long, Default: "-2", check: integer(64, -2, maxLong), Allowed: "-2 (as retention.bytes), -1 (no limit), 0 or more",
+		Synonyms: []Synonym{{"log.local.retention.bytes", 1}},
+		Doc:      "How many bytes of a partition stay on the local disk once they are in remote storage.",
+	},
+	{
+		Name: "local.retention.ms", Kind: Long, Default: "-2", check: integer(64, -2, maxLong), Allowed: "-2 (as retention.ms), -1 (no limit), 0 or more",
+		Synonyms: []Synonym{{"log.local.retention.ms", 1}},
+		Doc:      "How long segments stay on the local disk once they are in remote storage.",
+	},
+	{
+		Name: "max.compaction.lag.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), Allowed: "1 or more",
+		Synonyms: []Synonym{{"log.cleaner.max.compaction.lag.ms", 1}},
+		Doc:      "A compacted topic is compacted at the latest when a record is this old.",
+	},
+	{
+		Name: "max.message.bytes", Kind: Int, Default: "1048588", check: integer(32, 0, maxInt), Allowed: "0 or more",
+		Synonyms: []Synonym{{"message.max.bytes", 1}},
+		Doc:      "The largest record batch accepted, after compression.",
+	},
+	{
+		Name: "message.timestamp.after.max.ms", Kind: Long, Default: "3600000", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.message.timestamp.after.max.ms", 1}},
+		Doc:      "How far a record's timestamp may lie after the broker's clock. Not looked at with LogAppendTime.",
+	},
+	{
+		Name: "message.timestamp.before.max.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.message.timestamp.before.max.ms", 1}},
+		Doc:      "How far a record's timestamp may lie before the broker's clock. Not looked at with LogAppendTime.",
+	},
+	{
+		Name: "message.timestamp.type", Kind: String, Default: "CreateTime", check: oneOf("CreateTime", "LogAppendTime"), Allowed: "CreateTime or LogAppendTime",
+		Synonyms: []Synonym{{"log.message.timestamp.type", 1}},
+		Doc:      "Whether a record's timestamp is the producer's or the time of the append.",
+	},
+	{
+		Name: "min.cleanable.dirty.ratio", Kind: Double, Default: "0.5", check: float(0, 1), Allowed: "0 to 1",
+		Synonyms: []Synonym{{"log.cleaner.min.cleanable.ratio", 1}},
+		Doc:      "A log is compacted once this part of it has not been compacted yet.",
+	},
+	{
+		Name: "min.compaction.lag.ms", Kind: Long, Default: "0", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.cleaner.min.compaction.lag.ms", 1}},
+		Doc:      "A record is not compacted away before it is this old.",
+	},
+	{
+		Name: "min.insync.replicas", Kind: Int, Default: "1", check: oneReplica, Allowed: "1",
+		Synonyms: []Synonym{{"min.insync.replicas", 1}},
+		Doc:      "How many replicas must have a record before acks=all is answered. This broker keeps one replica, so more is refused here rather than at each produce request.",
+	},
+	{
+		Name: "preallocate", Kind: Boolean, Default: "false", check: boolean,
+		Synonyms: []Synonym{{"log.preallocate", 1}},
+		Doc:      "Create new segment files at their full size.",
+	},
+	{
+		Name: "remote.log.copy.disable", Kind: Boolean, Default: "false", check: boolean,
+		Doc: "Stop copying segments to remote storage; what is there stays readable and is kept by retention.ms and retention.bytes.",
+	},
+	{
+		Name: "remote.log.delete.on.disable", Kind: Boolean, Default: "false", check: boolean,
+		Doc: "Consent to delete the topic's remote data when remote.storage.enable is switched off, which is refused without it.",
+	},
+	{
+		Name: "remote.storage.enable", Kind: Boolean, Default: "false", check: boolean,
+		Doc: "Copy closed segments to the object store (see store) and keep them there for retention.ms and retention.bytes.",
+	},
+	{
+		Name: "retention.bytes", Kind: Long, Default: "-1", check: integer(64, -1, maxLong), Allowed: "-1 (no limit), 0 or more",
+		Synonyms: []Synonym{{"log.retention.bytes", 1}},
+		Doc:      "How many bytes of a partition are kept, local and remote together.",
+	},
+	{
+		Name: "retention.ms", Kind: Long, Default: "604800000", check: integer(64, -1, maxLong), Allowed: "-1 (no limit), 0 or more",
+		Synonyms: []Synonym{{"log.retention.ms", 1}, {"log.retention.minutes", minute}, {"log.retention.hours", hour}},
+		Doc:      "How long segments are kept, locally or remotely.",
+	},
+	{
+		Name: "segment.bytes", Kind: Int, Default: "1073741824", check: integer(32, 1<<20, maxInt), Allowed: "1048576 or more",
+		Synonyms: []Synonym{{"log.segment.bytes", 1}},
+		Doc:      "The size at which a new segment is begun.",
+	},
+	{
+		Name: "segment.index.bytes", Kind: Int, Default: "10485760", check: integer(32, 4, maxInt), Allowed: "4 or more",
+		Synonyms: []Synonym{{"log.index.size.max.bytes", 1}},
+		Doc:      "The largest size of a segment's index; a new segment is begun when it is full.",
+	},
+	{
+		Name: "segment.jitter.ms", Kind: Long, Default: "0", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}, {"log.roll.jitter.hours", hour}},
+		Doc:      "The largest time by which segment.ms is shortened at random, so that partitions do not roll together.",
+	},
+	{
+		Name: "segment.ms", Kind: Long, Default: "604800000", check: integer(64, 1, maxLong), Allowed: "1 or more",
+		Synonyms: []Synonym{{"log.roll.ms", 1}, {"log.roll.hours", hour}},
+		Doc:      "The age at which a new segment is begun even if it is not full.",
+	},
+	{
+		Name: "unclean.leader.election.enable", Kind: Boolean, Default: "false", check: boolean,
+		Synonyms: []Synonym{{"unclean.leader.election.enable", 1}},
+		Doc:      "Accepted for Kafka's sake; with one replica there is no election.",
+	},
+}

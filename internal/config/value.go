@@ -1,0 +1,194 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// check accepts a value and returns its canonical form, or says why not.
+type check func(value string) (string, error)
+
+func boolean(v string) (string, error) {
+	switch strings.ToLower(v) {
+	case "true":
+		return "true", nil
+	case "false":
+		return "false", nil
+	}
+	return "", errors.New("expected true or false")
+}
+
+func integer(bits int, low, high int64) check {
+	return func(v string) (string, error) {
+		n, err := strconv.ParseInt(v, 10, bits)
+		if err != nil {
+			return "", fmt.Errorf("not a number of %d bits", bits)
+		}
+		if n < low {
+			return "", fmt.Errorf("value must be at least %d", low)
+		}
+		if n > high {
+			return "", fmt.Errorf("value must be at most %d", high)
+		}
+		return strconv.FormatInt(n, 10), nil
+	}
+}
+
+func float(low, high float64) check {
+	return func(v string) (string, error) {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || math.IsNaN(f) {
+			return "", errors.New("not a number")
+		}
+		if f < low || f > high {
+			return "", fmt.Errorf("value must be between %g and %g", low, high)
+		}
+		return strconv.FormatFloat(f, 'g', -1, 64), nil
+	}
+}
+
+func oneOf(allowed ...string) check {
+	return func(v string) (string, error) {
+		if slices.Contains(allowed, v) {
+			return v, nil
+		}
+		return "", fmt.Errorf("must be one of: %s", strings.Join(allowed, ", "))
+	}
+}
+
+// listOf is a comma separated list of distinct members, at least one.
+func listOf(allowed ...string) check {
+	return func(v string) (string, error) {
+		items := SplitList(v)
+		if len(items) == 0 {
+			return "", errors.New("must not be empty")
+		}
+		for i, item := range items {
+			if !slices.Contains(allowed, item) {
+				return "", fmt.Errorf("must be one or more of: %s", strings.Join(allowed, ", "))
+			}
+			if slices.Contains(items[:i], item) {
+				return "", fmt.Errorf("%s is given twice", item)
+			}
+		}
+		return strings.Join(items, ","), nil
+	}
+}
+
+// SplitList takes a value of kind List apart.
+func SplitList(v string) []string {
+	var items []string
+	for item := range strings.SplitSeq(v, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+func anyText(v string) (string, error) { return v, nil }
+
+// singleDirectory is log.dirs, of which this broker serves one.
+func singleDirectory(v string) (string, error) {
+	items := SplitList(v)
+	if len(items) != 1 {
+		return "", errors.New("exactly one directory is expected")
+	}
+	return items[0], nil
+}
+
+// address is host:port, with or without Kafka's listener name before it.
+func address(v string) (string, error) {
+	if v == "" {
+		return "", nil
+	}
+	if strings.Contains(v, ",") {
+		return "", errors.New("exactly one listener is expected")
+	}
+	if name, rest, ok := strings.Cut(v, "://"); ok {
+		if name != "PLAINTEXT" {
+			return "", fmt.Errorf("listener %s is not supported, only PLAINTEXT", name)
+		}
+		v = rest
+	}
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return "", errors.New("expected host:port")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n > math.MaxUint16 {
+		return "", fmt.Errorf("port %q is not a number from 0 to 65535", port)
+	}
+	return v, nil
+}
+
+// unit says how a person may write a number: plain numbers in Kafka's unit are always right.
+type unit int8
+
+const (
+	noUnit unit = iota
+	bytesUnit
+	millisUnit
+)
+
+func (u unit) plain(v string) (string, error) {
+	if _, err := strconv.ParseInt(v, 10, 64); err == nil || u == noUnit || v == "" {
+		return v, nil
+	}
+	if u == millisUnit {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return "", errors.New("expected milliseconds, or a duration such as 30s")
+		}
+		return strconv.FormatInt(d.Milliseconds(), 10), nil
+	}
+	n, err := ParseSize(v)
+	if err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(n, 10), nil
+}
+
+var sizeUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// ParseSize reads a number of bytes: plain, or with one of B, KB, MB, GB, TB (powers of ten), KiB, MiB, GiB, TiB (powers of two).
+func ParseSize(v string) (int64, error) {
+	number, factor := strings.TrimSuffix(strings.TrimSpace(v), "/s"), int64(1)
+	for _, u := range sizeUnits {
+		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
+			number, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.IsNaN(n) || n*float64(factor) >= math.MaxInt64 || n*float64(factor) <= math.MinInt64 {
+		return 0, errors.New("expected bytes, or a size such as 64MiB")
+	}
+	return int64(n * float64(factor)), nil
+}
+
+func producerOnly(v string) (string, error) {
+	if v == "producer" {
+		return v, nil
+	}
+	return "", errors.New("only producer is supported: batches are stored with the codec that the producer used")
+}
+
+func oneReplica(v string) (string, error) {
+	v, err := integer(32, 1, maxInt)(v)
+	if err == nil && v != "1" {
+		return "", errors.New("must be 1: this broker keeps one replica of each partition")
+	}
+	return v, err
+}
