@@ -125,10 +125,7 @@ func (m *Manager) deleteAll(ctx context.Context, prefix string) error {
 	var keys []string // all names first: a listing that is being deleted from may skip some
 	for o, err := range m.objects(ctx, prefix) {
 		if err != nil {
-			if errors.Is(err, remotestorage.ErrNotFound) {
-				return nil
-			}
-			return err
+			return err // a bucket that is not there too: "nothing to delete" may be a wrong name
 		}
 		keys = append(keys, o.key)
 		if len(keys) == deleteRound {
