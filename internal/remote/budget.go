@@ -1,0 +1,218 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Budget grants memory for bytes of segments, process-wide. Its two ways of asking, and why they cannot deadlock, are in the package's doc.
+type Budget struct {
+	limit int64
+
+	mu    sync.Mutex
+	inUse int64
+	// queue is first come, first served: a large request at its head is not overtaken by small ones, or it would wait for ever.
+	queue []*waiter
+	// free are buffers that were given back, kept for reuse: a fresh one would have to be cleared and collected. Together with what is in use they
+	// never exceed limit.
+	free      map[int][][]byte
+	freeBytes int64
+	// hungry: somebody's TryAcquire failed since the last time that memory was plentiful.
+	hungry  bool
+	members map[member]bool // value: active, i.e. counted in the fair share
+	active  int
+	caches  []*Cache
+}
+
+// waiter is one Acquire in the queue. granted is closed, under mu, when the bytes are its own.
+type waiter struct {
+	n       int64
+	granted chan struct{}
+}
+
+// member is a partition reader as the budget sees it. pressed is called, with no lock held, when somebody is short of memory.
+type member interface{ pressed() }
+
+// NewBudget returns a budget of so many bytes; at least minChunk.
+func NewBudget(bytes int64) *Budget {
+	return &Budget{limit: max(bytes, minChunk), free: map[int][][]byte{}, members: map[member]bool{}}
+}
+
+// Limit is the size of the budget.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// InUse is what is granted and not given back.
+func (b *Budget) InUse() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inUse
+}
+
+// Acquire waits for n bytes, behind all who asked before. More than the whole budget is granted when nothing is in use. The caller holds nothing of
+// this budget that only it could give back.
+func (b *Budget) Acquire(ctx context.Context, n int64) error {
+	if n <= 0 {
+		return errors.New("acquiring no memory")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	if len(b.queue) == 0 && b.fitsLocked(n) {
+		b.grantLocked(n)
+		b.mu.Unlock()
+		return nil
+	}
+	w := &waiter{n: n, granted: make(chan struct{})}
+	b.queue = append(b.queue, w)
+	b.mu.Unlock()
+	// Queued first, pressing second: a chunk that becomes idle in between sees the queue and is dropped by whoever made it idle.
+	b.press()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-w.granted: // granted while giving up: hand it on
+		b.inUse -= n
+	default:
+		for i, q := range b.queue {
+			if q == w {
+				b.queue = append(b.queue[:i], b.queue[i+1:]...)
+				break
+			}
+		}
+	}
+	b.wakeLocked()
+	return ctx.Err()
+}
+
+// TryAcquire takes n bytes if they are there and nobody waits. Idle chunks of a cache count as there.
+func (b *Budget) TryAcquire(n int64) bool {
+	for {
+		b.mu.Lock()
+		if len(b.queue) > 0 {
+			b.mu.Unlock()
+			return false
+		}
+		if n <= b.limit && b.fitsLocked(n) {
+			b.grantLocked(n)
+			b.hungry = false
+			b.mu.Unlock()
+			return true
+		}
+		b.mu.Unlock()
+		if !b.reclaim(n) {
+			b.mu.Lock()
+			first := !b.hungry
+			b.hungry = true
+			b.mu.Unlock()
+			if first {
+				b.press()
+			}
+			return false
+		}
+	}
+}
+
+// Release gives n bytes back.
+func (b *Budget) Release(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.releaseLocked(n)
+}
+
+func (b *Budget) releaseLocked(n int64) {
+	if n > b.inUse {
+		panic("remote: budget released twice")
+	}
+	b.inUse -= n
+	b.wakeLocked()
+}
+
+func (b *Budget) fitsLocked(n int64) bool { return b.inUse+n <= b.limit || b.inUse == 0 }
+
+func (b *Budget) grantLocked(n int64) { b.inUse += n }
+
+func (b *Budget) wakeLocked() {
+	for len(b.queue) > 0 && b.fitsLocked(b.queue[0].n) {
+		w := b.queue[0]
+		b.queue = b.queue[1:]
+		b.grantLocked(w.n)
+		close(w.granted)
+	}
+}
+
+// short tells whether somebody waits for memory, or was refused some.
+func (b *Budget) short() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hungry || len(b.queue) > 0
+}
+
+// waited tells whether somebody waits in the queue.
+func (b *Budget) waited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queue) > 0
+}
+
+// press asks all who hold memory to give back what they can spare.
+func (b *Budget) press() {
+	b.mu.Lock()
+	var need int64
+	for _, w := range b.queue {
+		need += w.n
+	}
+	members := make([]member, 0, len(b.members))
+	for m := range b.members {
+		members = append(members, m)
+	}
+	b.mu.Unlock()
+	if need > 0 {
+		b.reclaim(need)
+	}
+	for _, m := range members {
+		m.pressed()
+	}
+}
+
+// reclaim drops idle chunks of caches until n bytes fit; false if nothing could be dropped.
+func (b *Budget) reclaim(n int64) bool {
+	b.mu.Lock()
+	missing := b.inUse + n - b.limit
+	caches := b.caches
+	b.mu.Unlock()
+	freed := false
+	for _, c := range caches {
+		if missing <= 0 {
+			break
+		}
+		got := c.evict(missing)
+		missing -= got
+		freed = freed || got > 0
+	}
+	return freed
+}
+
+func (b *Budget) attach(c *Cache) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.caches = append(b.caches[:len(b.caches):len(b.caches)], c)
+}
+
+func (b *Budget) detach(c *Cache) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rest []*Cache
+	for _, o := range b.caches {
+		if o != c {
+			rest = append(rest, o)
+		}
+	}
+	b.caches = rest
+}

@@ -1,0 +1,35 @@
+// Package remote reads a partition's history out of segments that lie in an object store. It is the one reading path of the broker, the gateway and
+// the client library: whoever knows where an offset lies (a ResolveFunc) gets whole, checked record batches back, in order, at the speed of
+// the store.
+//
+// Who may import it: internal/fetch's users (broker, gateway), the root package's dialer, internal/locate (which makes Ranges), and the commands. It
+// knows nothing of the Kafka protocol beyond record batches, and nothing of any particular store.
+//
+// The way of a byte:
+//
+//	Source.ReadRange ─► chunk (memory from the Budget, filled by one GET, kept in the Cache if there is one)
+//	      chunk ─► piece of a stream (one Range being read, pieces in order of position)
+//	            piece ─► check (CRC, order, bounds of every batch, no copying)
+//	                  batch ─► Read (slices of chunk memory, with a Release)
+//
+// Goroutines: a PartitionReader owns one goroutine, its pump, plus one for each GET in flight and one for a resolve; its Close waits for all of them.
+// With a Cache the GETs belong to the Cache instead (a reader that goes away does not throw a download away); Cache.Close waits for those. A Pool owns one
+// goroutine that closes idle readers. A Reader owns none, but its Close closes every PartitionReader that is still open.
+//
+// # Memory, and why it cannot deadlock
+//
+// All memory for bytes of segments is granted by one Budget. A reader asks in two ways. TryAcquire is for everything that only makes reading faster: it
+// never waits and fails while anybody waits. Acquire waits in a queue, first come first served, and is used only for the bytes
+// without which a reader can deliver nothing at all. Before a reader calls Acquire it gives back every chunk that it holds (the beginning of a batch
+// that was cut by the chunk's end is kept: up to maxTail bytes are copied aside, a larger one is fetched again). So nobody waits while holding, and
+// what others hold is always one of these:
+//
+//   - bytes in flight, which end with the chunk's deadline;
+//   - checked batches of a reader whose consumer comes and takes them;
+//   - checked batches of a reader whose consumer does not come: it is stalled after StallAfter, and once somebody is short of memory it gives up
+//     all it holds and fetches it again when its consumer is back;
+//   - chunks that only the Cache holds: dropped as soon as somebody is short;
+//   - bytes lent to a consumer until it calls Release. That is the consumer's duty: it must not wait for another reader's bytes in between.
+//
+// A request larger than the whole budget (a batch larger than the budget) is granted when nothing else is in use: an over-draft for one batch at a time.
+package remote
