@@ -1,0 +1,116 @@
+package tier
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/remotelog"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// errNotCovered: a finished copy does not make its offsets readable. Copying again and again would not help.
+var errNotCovered = errors.New("the copied segment does not continue the remote log")
+
+// copyNext copies the oldest segment that is not remote yet. Segments go in order: what local retention may delete is one offset.
+func (t *Tier) copyNext(ctx context.Context, v *view) (more bool, err error) {
+	v.Log.SetHighestRemoteOffset(v.covered)
+	due := v.due()
+	t.reportLag(v.TP, due)
+	if len(due) == 0 || v.CopyDisabled {
+		return false, nil
+	}
+	if err := t.copySegment(ctx, v, due[0]); err != nil {
+		return false, err
+	}
+	t.reportLag(v.TP, due[1:])
+	return len(due) > 1, nil
+}
+
+// due are the closed segments with an offset that is neither remote nor below the log start. One that is remote in part (an unclean election left segments
+// that are not aligned) is copied whole.
+func (v *view) due() []partlog.SegmentFiles {
+	for i, f := range v.local {
+		if f.End > v.covered && f.End >= v.offsets.LogStart {
+			return v.local[i:]
+		}
+	}
+	return nil
+}
+
+func (t *Tier) reportLag(tp remotestorage.TopicIDPartition, due []partlog.SegmentFiles) {
+	bytes := int64(0)
+	for _, f := range due {
+		bytes += f.Data.Log.Size
+	}
+	t.setLag(tp, bytes, len(due))
+}
+
+func (t *Tier) copySegment(ctx context.Context, v *view, f partlog.SegmentFiles) error {
+	md, err := t.describe(v.TP, f)
+	if err != nil {
+		return err
+	}
+	if err := t.o.Metadata.Publish(ctx, &remotelog.SegmentRecord{RemoteLogSegmentMetadata: md}); err != nil {
+		return err
+	}
+	// From here on the id is on stable storage: whatever happens, the next turn or the next start finds the objects by it. They are not deleted right
+	// after a failure, but after the pause that follows it: a request that timed out here may still be under way in the store.
+	watch := newWatchdog(ctx, t.o.StallTimeout)
+	custom, err := t.o.RSM.CopyLogSegmentData(watch.ctx, md, watch.data(f.Data))
+	if err = watch.end(err); err != nil {
+		return &StoreError{Op: opCopy, Segment: md.RemoteLogSegmentID, Err: err}
+	}
+	// The copy is whole, so it is recorded even if this partition or the whole Tier is about to go.
+	if err := t.publishState(context.WithoutCancel(ctx), md.RemoteLogSegmentID, remotestorage.CopySegmentFinished, custom); err != nil {
+		return err
+	}
+	t.metrics.copiedSegments.Inc()
+	t.metrics.copiedBytes.Add(float64(f.Data.Log.Size))
+	return t.letGo(v, f)
+}
+
+// letGo tells the local log that the segment may be deleted, as far as the index now finds its offsets remotely.
+func (t *Tier) letGo(v *view, f partlog.SegmentFiles) error {
+	live := liveExtents(v.Log.Epochs(), t.segments(v.TP))
+	covered := coveredTo(live, localStart(v.Log.Offsets()))
+	if covered < f.End {
+		return fmt.Errorf("%w: %s, offsets %d to %d, remote up to %d", errNotCovered, v.TP, f.Base, f.End, covered)
+	}
+	v.Log.SetHighestRemoteOffset(covered)
+	return nil
+}
+
+func (t *Tier) describe(tp remotestorage.TopicIDPartition, f partlog.SegmentFiles) (md remotestorage.RemoteLogSegmentMetadata, err error) {
+	if f.Data.Log.Size > math.MaxInt32 || len(f.LeaderEpochs) == 0 {
+		return md, fmt.Errorf("%w: segment %d of %s cannot be tiered: %d bytes, %d leader epochs", errLocal, f.Base, tp, f.Data.Log.Size, len(f.LeaderEpochs))
+	}
+	return remotestorage.RemoteLogSegmentMetadata{
+		RemoteLogSegmentID:  remotestorage.RemoteLogSegmentID{TopicIDPartition: tp, ID: newID()},
+		StartOffset:         f.Base,
+		EndOffset:           f.End,
+		BrokerID:            t.o.BrokerID,
+		MaxTimestampMs:      f.MaxTimestampMs,
+		EventTimestampMs:    t.o.Clock().UnixMilli(),
+		SegmentLeaderEpochs: f.LeaderEpochs,
+		SegmentSizeInBytes:  int32(f.Data.Log.Size),
+		State:               remotestorage.CopySegmentStarted,
+		TxnIndexEmpty:       f.Data.Transaction == nil,
+	}, nil
+}
+
+// newID makes a random (version 4) id, as Kafka does: never one whose text begins with a dash, which tools take for an option.
+func newID() remotestorage.UUID {
+	var id remotestorage.UUID
+	for {
+		rand.Read(id[:]) // never fails
+		id[6] = id[6]&0x0f | 0x40
+		id[8] = id[8]&0x3f | 0x80
+		if id.String()[0] != '-' {
+			return id
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package tier
+
+import (
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/epoch"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// Log is what tiering needs of a partition's log on disk; *partlog.Log is one.
+type Log interface {
+	Offsets() partlog.Offsets
+	// Epochs is the log's lineage: what tells a valid remote segment from one of an abandoned leader.
+	Epochs() *epoch.Cache
+	// Tierable lists the closed segments that lie wholly below the last stable offset, in order.
+	Tierable() []partlog.SegmentFiles
+	// SetHighestRemoteOffset lets local retention delete up to this offset, inclusive.
+	SetHighestRemoteOffset(offset int64)
+	// AdvanceLogStart moves the log start forward; an offset at or below it changes nothing.
+	AdvanceLogStart(offset int64, reason string) error
+	// Stats tells the local size, for retention by size.
+	Stats() partlog.Stats
+}
+
+var _ Log = (*partlog.Log)(nil)
+
+// Partition is one partition as the tier sees it, with the parts of its topic's configuration that matter here. Its zero configuration copies and never
+// deletes.
+type Partition struct {
+	TP  remotestorage.TopicIDPartition
+	Log Log
+	// Retention is the total one over both tiers (retention.ms, retention.bytes); nil for a topic whose cleanup.policy does not delete.
+	Retention *Retention
+	// CopyDisabled is remote.copy.disable: nothing new is copied, what is remote is still read, retained and deleted.
+	CopyDisabled bool
+	// RemoteOff says that remote storage was switched off with remote.log.delete.on.disable: what is still remote is deleted, nothing is copied.
+	RemoteOff bool
+}
+
+// Retention is a topic's total retention; a negative value stands for no limit, as in Kafka.
+type Retention struct {
+	Ms, Bytes int64
+}
+
+// RetentionOf is the total retention that a log's configuration asks for.
+func RetentionOf(c partlog.Config) *Retention {
+	if !c.Delete {
+		return nil
+	}
+	return &Retention{Ms: c.RetentionMs, Bytes: c.RetentionBytes}
+}
+
+// expiryMs is the newest timestamp that time retention takes away, and whether there is time retention.
+func (r *Retention) expiryMs(now time.Time) (int64, bool) {
+	if r == nil || r.Ms < 0 {
+		return 0, false
+	}
+	return now.UnixMilli() - r.Ms, true
+}
+
+// maxBytes is the size to be kept, and whether there is one.
+func (r *Retention) maxBytes() (int64, bool) {
+	if r == nil || r.Bytes < 0 {
+		return 0, false
+	}
+	return r.Bytes, true
+}
