@@ -1,0 +1,183 @@
+package batch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Record is one record of a batch. Its slices alias the bytes that it was parsed from.
+type Record struct {
+	// Raw is the whole record, its length prefix included.
+	Raw            []byte
+	Attributes     int8
+	TimestampDelta int64
+	OffsetDelta    int32
+	Key, Value     []byte // nil: null
+	HeaderCount    int32
+	Headers        []byte // the headers as they stand in the record, after their count
+}
+
+// EachRecord calls fn for each of count records in payload: what follows the batch header, decompressed. Anything that does not fit is ErrCorrupt:
+// a record that is cut off or longer than its fields, too few of them, bytes left over. fn's error ends the walk and is returned.
+func EachRecord(payload []byte, count int32, fn func(r *Record) error) error {
+	var r Record
+	for i := int32(0); i < count; i++ {
+		rest, err := parseRecord(payload, &r)
+		if err != nil {
+			return fmt.Errorf("record %d of %d: %w", i, count, err)
+		}
+		if err := fn(&r); err != nil {
+			return err
+		}
+		payload = rest
+	}
+	if len(payload) != 0 {
+		return fmt.Errorf("%w: %d bytes after the last of %d records", ErrCorrupt, len(payload), count)
+	}
+	return nil
+}
+
+func parseRecord(b []byte, r *Record) (rest []byte, err error) {
+	size, n := binary.Varint(b)
+	if n <= 0 || size < 0 || size > int64(len(b)-n) {
+		return nil, fmt.Errorf("%w: record length", ErrCorrupt)
+	}
+	end := n + int(size)
+	r.Raw, rest = b[:end:end], b[end:]
+	p := parser{b: r.Raw[n:]}
+	r.Attributes = int8(p.byte())
+	r.TimestampDelta = p.varint()
+	r.OffsetDelta = int32(p.varintWithin(math.MinInt32, math.MaxInt32))
+	r.Key = p.bytes()
+	r.Value = p.bytes()
+	r.HeaderCount = int32(p.varintWithin(0, math.MaxInt32))
+	r.Headers = p.b
+	for i := int32(0); i < r.HeaderCount && !p.bad; i++ {
+		if p.bytes() == nil { // a header's key is never null
+			p.bad = true
+		}
+		p.bytes()
+	}
+	if p.bad || len(p.b) != 0 {
+		return nil, fmt.Errorf("%w: record's fields do not match its length", ErrCorrupt)
+	}
+	return rest, nil
+}
+
+// parser reads fields off b; bad is set by the first one that is not there, and stays.
+type parser struct {
+	b   []byte
+	bad bool
+}
+
+func (p *parser) byte() byte {
+	if p.bad || len(p.b) == 0 {
+		p.bad = true
+		return 0
+	}
+	c := p.b[0]
+	p.b = p.b[1:]
+	return c
+}
+
+func (p *parser) varint() int64 {
+	if p.bad {
+		return 0
+	}
+	v, n := binary.Varint(p.b)
+	if n <= 0 {
+		p.bad = true
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
+}
+
+func (p *parser) varintWithin(low, high int64) int64 {
+	v := p.varint()
+	if v < low || v > high {
+		p.bad = true
+		return 0
+	}
+	return v
+}
+
+func (p *parser) bytes() []byte {
+	n := p.varintWithin(-1, math.MaxInt32)
+	if p.bad || n < 0 {
+		return nil
+	}
+	if n > int64(len(p.b)) {
+		p.bad = true
+		return nil
+	}
+	v := p.b[:n:n]
+	p.b = p.b[n:]
+	return v
+}
+
+// Payload is what follows the header of the batch raw: its records, still compressed if it has a codec.
+func Payload(raw []byte) []byte { return raw[HeaderSize:] }
+
+// SetMaxTimestamp writes the largest timestamp of the batch's records and mends the CRC. b must be exactly the batch.
+func SetMaxTimestamp(b []byte, timestampMs int64) {
+	binary.BigEndian.PutUint64(b[offMaxTime:], uint64(timestampMs))
+	FixCRC(b)
+}
+
+// Timestamp is that of a record in the batch: with LogAppendTime they all have the batch's.
+func (h *Header) Timestamp(r *Record) int64 {
+	if h.IsLogAppendTime() {
+		return h.MaxTimestamp
+	}
+	return h.BaseTimestamp + r.TimestampDelta
+}
+
+// HasDeleteHorizon tells whether the base timestamp field holds the time from which tombstones in the batch may go (KIP-534); the records' own
+// timestamps are then relative to it all the same.
+func (h *Header) HasDeleteHorizon() bool { return h.Attributes&DeleteHorizonFlag != 0 }
+
+// AppendHeader appends h as the header of a batch with this payload after it: length and CRC are computed, the payload is appended too.
+func AppendHeader(dst []byte, h *Header, payload []byte) []byte {
+	be := binary.BigEndian
+	start := len(dst)
+	dst = be.AppendUint64(dst, uint64(h.BaseOffset))
+	dst = be.AppendUint32(dst, uint32(HeaderSize-LogOverhead+len(payload)))
+	dst = be.AppendUint32(dst, uint32(h.LeaderEpoch))
+	dst = append(dst, 2)
+	dst = be.AppendUint32(dst, 0)
+	dst = be.AppendUint16(dst, uint16(h.Attributes))
+	dst = be.AppendUint32(dst, uint32(h.LastOffsetDelta))
+	dst = be.AppendUint64(dst, uint64(h.BaseTimestamp))
+	dst = be.AppendUint64(dst, uint64(h.MaxTimestamp))
+	dst = be.AppendUint64(dst, uint64(h.ProducerID))
+	dst = be.AppendUint16(dst, uint16(h.ProducerEpoch))
+	dst = be.AppendUint32(dst, uint32(h.BaseSequence))
+	dst = be.AppendUint32(dst, uint32(h.NumRecords))
+	dst = append(dst, payload...)
+	FixCRC(dst[start:])
+	return dst
+}
+
+// Control record types.
+const (
+	ControlAbort  = 0
+	ControlCommit = 1
+)
+
+// ParseControl reads the type of a control record from its key (int16 version, int16 type), and for the end of a transaction the
+// coordinator's epoch from its value (int16 version, int32 epoch).
+func ParseControl(r *Record) (kind int16, coordinatorEpoch int32, err error) {
+	if len(r.Key) < 4 {
+		return 0, 0, fmt.Errorf("%w: control record with a key of %d bytes", ErrCorrupt, len(r.Key))
+	}
+	kind = int16(binary.BigEndian.Uint16(r.Key[2:]))
+	if kind != ControlAbort && kind != ControlCommit {
+		return kind, -1, nil
+	}
+	if len(r.Value) < 6 {
+		return 0, 0, fmt.Errorf("%w: transaction marker with a value of %d bytes", ErrCorrupt, len(r.Value))
+	}
+	return kind, int32(binary.BigEndian.Uint32(r.Value[2:])), nil
+}

@@ -1,0 +1,211 @@
+// Package codec compresses and decompresses the records of a batch with the codecs that Kafka has. The log uses it to look inside batches for
+// timestamps and keys, and to write batches anew when it compacts; data on its way from producer to consumer never passes it.
+package codec
+
+import (
+	"bytes"
+
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// The codecs, as the low bits of a batch's attributes say them.
+const (
+	None   = 0
+	Gzip   = 1
+	Snappy = 2
+	LZ4    = 3
+	Zstd   = 4
+)
+
+var (
+	// ErrUnknown: the attributes name a codec that does not exist.
+	ErrUnknown = errors.New("unknown compression codec")
+	// ErrTooLarge: the data grows above the limit when decompressed.
+	ErrTooLarge = errors.New("decompressed data is too large")
+	// ErrCorrupt: the data is not what the codec writes.
+	ErrCorrupt = errors.New("compressed data is corrupt")
+)
+
+// Xerial framing, which Kafka's Java clients put around snappy: the magic, then two versions, then blocks with their sizes.
+var (
+	xerialMagic  = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
+	xerialHeader = append(bytes.Clone(xerialMagic), 0, 0, 0, 1, 0, 0, 0, 1)
+)
+
+const xerialBlock = 32 << 10
+
+// Decoder decompresses. It keeps what is costly to make; the zero value is ready. Not safe for concurrent use.
+type Decoder struct{ zstd *zstd.Decoder }
+
+// Close gives back what the decoder keeps. It may be used again afterwards.
+func (d *Decoder) Close() {
+	if d.zstd != nil {
+		d.zstd.Close()
+		d.zstd = nil
+	}
+}
+
+// Decode appends the decompressed src to dst. More than limit bytes are ErrTooLarge: a small batch can claim to be a huge one.
+// For None it gives src itself, uncopied.
+func (d *Decoder) Decode(dst []byte, codec int8, src []byte, limit int) ([]byte, error) {
+	var r io.Reader
+	switch codec {
+	case None:
+		return src, nil
+	case Snappy:
+		return decodeSnappy(dst, src, limit)
+	case Gzip:
+		z, err := gzip.NewReader(bytes.NewReader(src))
+		if err != nil {
+			return dst, fmt.Errorf("%w: gzip: %w", ErrCorrupt, err)
+		}
+		r = z
+	case LZ4:
+		r = lz4.NewReader(bytes.NewReader(src))
+	case Zstd:
+		if err := d.resetZstd(src); err != nil {
+			return dst, err
+		}
+		r = d.zstd
+	default:
+		return dst, fmt.Errorf("%w: %d", ErrUnknown, codec)
+	}
+	return readAll(dst, r, limit)
+}
+
+func (d *Decoder) resetZstd(src []byte) (err error) {
+	if d.zstd == nil {
+		// One window is all that is ever held: frames that ask for more than producers use are refused.
+		d.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
+		if err != nil {
+			return fmt.Errorf("starting zstd: %w", err)
+		}
+	}
+	if err := d.zstd.Reset(bytes.NewReader(src)); err != nil {
+		return fmt.Errorf("%w: zstd: %w", ErrCorrupt, err)
+	}
+	return nil
+}
+
+func readAll(dst []byte, r io.Reader, limit int) ([]byte, error) {
+	start := len(dst)
+	for {
+		if len(dst)-start > limit {
+			return dst, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+		}
+		if len(dst) == cap(dst) {
+			dst = append(dst, 0)[:len(dst)]
+		}
+		n, err := r.Read(dst[len(dst):cap(dst)])
+		dst = dst[:len(dst)+n]
+		if errors.Is(err, io.EOF) {
+			if len(dst)-start > limit {
+				return dst, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+			}
+			return dst, nil
+		}
+		if err != nil {
+			return dst, fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+	}
+}
+
+func decodeSnappy(dst, src []byte, limit int) ([]byte, error) {
+	if !bytes.HasPrefix(src, xerialMagic) {
+		return decodeBlock(dst, src, limit)
+	}
+	if len(src) < len(xerialHeader) {
+		return dst, fmt.Errorf("%w: snappy framing is cut off", ErrCorrupt)
+	}
+	src = src[len(xerialHeader):]
+	for len(src) > 0 {
+		if len(src) < 4 {
+			return dst, fmt.Errorf("%w: snappy block size is cut off", ErrCorrupt)
+		}
+		n := int64(binary.BigEndian.Uint32(src))
+		src = src[4:]
+		if n > int64(len(src)) {
+			return dst, fmt.Errorf("%w: snappy block of %d bytes, %d are there", ErrCorrupt, n, len(src))
+		}
+		before := len(dst)
+		var err error
+		if dst, err = decodeBlock(dst, src[:n], limit); err != nil {
+			return dst, err
+		}
+		limit -= len(dst) - before
+		src = src[n:]
+	}
+	return dst, nil
+}
+
+func decodeBlock(dst, src []byte, limit int) ([]byte, error) {
+	n, err := s2.DecodedLen(src)
+	if err != nil {
+		return dst, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
+	}
+	if n > limit {
+		return dst, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, n, limit)
+	}
+	// A snappy copy of 64 bytes takes at least two: a block that claims more is lying, and is refused before memory is taken for it.
+	if int64(n) > int64(len(src))*64 {
+		return dst, fmt.Errorf("%w: snappy: %d bytes out of %d", ErrCorrupt, n, len(src))
+	}
+	out, err := s2.Decode(nil, src)
+	if err != nil {
+		return dst, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
+	}
+	return append(dst, out...), nil
+}
+
+// Encode appends src, compressed, to dst. Snappy gets the framing of the Java clients, which every consumer reads.
+func Encode(dst []byte, codec int8, src []byte) ([]byte, error) {
+	buf := bytes.NewBuffer(dst)
+	var w io.WriteCloser
+	switch codec {
+	case None:
+		return append(dst, src...), nil
+	case Snappy:
+		return encodeSnappy(dst, src), nil
+	case Gzip:
+		w = gzip.NewWriter(buf)
+	case LZ4:
+		z := lz4.NewWriter(buf)
+		if err := z.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.ChecksumOption(false)); err != nil {
+			return dst, fmt.Errorf("starting lz4: %w", err)
+		}
+		w = z
+	case Zstd:
+		z, err := zstd.NewWriter(buf, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+		if err != nil {
+			return dst, fmt.Errorf("starting zstd: %w", err)
+		}
+		w = z
+	default:
+		return dst, fmt.Errorf("%w: %d", ErrUnknown, codec)
+	}
+	_, err := w.Write(src)
+	if err := errors.Join(err, w.Close()); err != nil {
+		return dst, fmt.Errorf("compressing: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func encodeSnappy(dst, src []byte) []byte {
+	dst = append(dst, xerialHeader...)
+	for len(src) > 0 {
+		n := min(len(src), xerialBlock)
+		block := s2.EncodeSnappy(nil, src[:n])
+		dst = binary.BigEndian.AppendUint32(dst, uint32(len(block)))
+		dst = append(dst, block...)
+		src = src[n:]
+	}
+	return dst
+}
