@@ -43,19 +43,30 @@ func (f *Fetcher) localPath(location string) (localFile, error) {
 	if len(f.roots) == 0 {
 		return localFile{}, fmt.Errorf("file locations: %w", remotestorage.ErrUntrusted)
 	}
-	real, err := filepath.EvalSymlinks(u.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		// Told apart only within a root: outside it is nobody's business what exists.
-		if _, ok := f.within(filepath.Clean(u.Path)); ok {
-			return localFile{}, fmt.Errorf("opening %s: %w", clip(u.Path), remotestorage.ErrNotFound)
-		}
-	}
+	real, err := resolve(filepath.Clean(u.Path))
 	if err == nil {
 		if lf, ok := f.within(real); ok {
 			return lf, nil
 		}
 	}
 	return localFile{}, fmt.Errorf("file location outside the allowed roots: %w", remotestorage.ErrUntrusted)
+}
+
+// resolve follows symbolic links as far as path exists: a missing file within a root is "not found", anything outside the roots is refused without a word
+// on whether it exists.
+func resolve(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return real, err
+	}
+	dir := filepath.Dir(path)
+	if dir == path {
+		return "", err
+	}
+	if dir, err = resolve(dir); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
 func (f *Fetcher) within(path string) (localFile, bool) {

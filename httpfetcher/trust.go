@@ -51,17 +51,12 @@ func parsePattern(s string) (pattern, error) {
 		p.host, p.port = host, port
 	}
 	p.host = strings.Trim(p.host, "[]")
-	p.host, p.suffix = cutPrefix(p.host, "*.")
+	p.host, p.suffix = strings.CutPrefix(p.host, "*.")
 	p.host = normalHost(p.host)
 	if p.host == "" || strings.ContainsAny(p.host, "/*@?# ") {
 		return p, fmt.Errorf("allowed host %q: want host, host:port or *.domain", s)
 	}
 	return p, nil
-}
-
-func cutPrefix(s, prefix string) (string, bool) {
-	rest, ok := strings.CutPrefix(s, prefix)
-	return rest, ok
 }
 
 // normalHost is lower case without the root's dot.
@@ -251,8 +246,7 @@ var storeDomains = []string{
 // [bucket.]vpce-id.s3.region.vpce and the like. The service's label is among the last four.
 func isS3(labels string) bool {
 	l := strings.Split(labels, ".")
-	for i, label := range l[max(0, len(l)-4):] {
-		_ = i
+	for _, label := range l[max(0, len(l)-4):] {
 		if label == "s3" || strings.HasPrefix(label, "s3-") || strings.HasPrefix(label, "s3express-") {
 			return true
 		}

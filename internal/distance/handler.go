@@ -54,7 +54,8 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	var done int64
 	src, limit := r, int64(-1)
 	if lr, ok := r.(*io.LimitedReader); ok { // taken apart, since sendfile looks through one LimitedReader only
-		src, limit = lr.R, lr.N
+		src, limit = lr.R, max(0, lr.N)
+		defer func() { lr.N = limit }()
 	}
 	for limit != 0 {
 		most := int64(w.p.most())

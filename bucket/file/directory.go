@@ -1,0 +1,203 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"gocloud.dev/blob/driver"
+	"gocloud.dev/gcerrors"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+var (
+	errKey         = errors.New("not a plain name: no leading slash, no empty part, no part that begins with a dot")
+	errUnsupported = errors.New("not supported by a directory store")
+)
+
+// directory is the driver. All paths go through root, which links cannot lead out of.
+type directory struct {
+	root *os.Root
+
+	mu sync.Mutex
+	// durable holds the folders of which this process knows that they are synced into their parents.
+	durable map[string]bool
+}
+
+var _ driver.Bucket = (*directory)(nil)
+
+func checkKey(key string) error {
+	if !fs.ValidPath(key) || key == "." || strings.ContainsAny(key, "\\\x00") {
+		return fmt.Errorf("%q: %w", key, errKey)
+	}
+	for part := range strings.SplitSeq(key, "/") {
+		if part[0] == '.' {
+			return fmt.Errorf("%q: %w", key, errKey)
+		}
+	}
+	return nil
+}
+
+func sentinel(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return remotestorage.ErrNotFound
+	case errors.Is(err, fs.ErrPermission):
+		return remotestorage.ErrDenied
+	}
+	return nil
+}
+
+func (d *directory) ErrorCode(err error) gcerrors.ErrorCode {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return gcerrors.NotFound
+	case errors.Is(err, fs.ErrPermission):
+		return gcerrors.PermissionDenied
+	case errors.Is(err, errKey):
+		return gcerrors.InvalidArgument
+	case errors.Is(err, errUnsupported):
+		return gcerrors.Unimplemented
+	case errors.Is(err, context.Canceled):
+		return gcerrors.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return gcerrors.DeadlineExceeded
+	}
+	return gcerrors.Unknown
+}
+
+func (d *directory) As(any) bool                   { return false }
+func (d *directory) ErrorAs(err error, i any) bool { return errors.As(err, i) }
+func (d *directory) Close() error                  { return d.root.Close() }
+func (d *directory) Copy(_ context.Context, _, _ string, _ *driver.CopyOptions) error {
+	return errUnsupported
+}
+
+func (d *directory) SignedURL(context.Context, string, *driver.SignedURLOptions) (string, error) {
+	return "", errUnsupported
+}
+
+// stat finds a file. A folder is not an object.
+func (d *directory) stat(key string) (fs.FileInfo, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	st, err := d.root.Stat(key)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file: %w", key, fs.ErrNotExist)
+	}
+	return st, nil
+}
+
+func (d *directory) Attributes(_ context.Context, key string) (*driver.Attributes, error) {
+	st, err := d.stat(key)
+	if err != nil {
+		return nil, err
+	}
+	return &driver.Attributes{
+		ContentType: contentType,
+		ModTime:     st.ModTime(),
+		Size:        st.Size(),
+		ETag:        fmt.Sprintf("\"%x-%x\"", st.ModTime().UnixNano(), st.Size()),
+		AsFunc:      func(any) bool { return false },
+	}, nil
+}
+
+const contentType = "application/octet-stream"
+
+func (d *directory) NewRangeReader(ctx context.Context, key string, offset, length int64, o *driver.ReaderOptions) (driver.Reader, error) {
+	if o.BeforeRead != nil {
+		if err := o.BeforeRead(func(any) bool { return false }); err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	st, err := d.stat(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.root.Open(key)
+	if err != nil {
+		return nil, err
+	}
+	size := st.Size()
+	if length < 0 {
+		length = size
+	}
+	n := max(0, min(length, size-offset))
+	return &reader{
+		SectionReader: io.NewSectionReader(f, offset, n),
+		f:             f,
+		attrs:         driver.ReaderAttributes{ContentType: contentType, ModTime: st.ModTime(), Size: size},
+	}, nil
+}
+
+type reader struct {
+	*io.SectionReader
+	f     *os.File
+	attrs driver.ReaderAttributes
+}
+
+func (r *reader) Close() error                         { return r.f.Close() }
+func (r *reader) Attributes() *driver.ReaderAttributes { return &r.attrs }
+func (r *reader) As(any) bool                          { return false }
+
+// Delete removes a file and the folders that it leaves empty.
+func (d *directory) Delete(_ context.Context, key string, o *driver.DeleteOptions) error {
+	if _, err := d.stat(key); err != nil {
+		return err
+	}
+	if o.BeforeDelete != nil {
+		if err := o.BeforeDelete(func(any) bool { return false }); err != nil {
+			return err
+		}
+	}
+	if err := d.root.Remove(key); err != nil {
+		return err
+	}
+	// Synced, since the deletion is going to be recorded: a file that came back after a loss of power would belong to nobody.
+	if err := d.sync(path.Dir(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return d.removeEmpty(path.Dir(key))
+}
+
+// removeEmpty removes dir if nothing is in it, and so on upwards. A writer that finds its folder gone makes it again.
+func (d *directory) removeEmpty(dir string) error {
+	for ; dir != "."; dir = path.Dir(dir) {
+		d.forget(dir)
+		if err := d.root.Remove(dir); err != nil {
+			return nil // not empty, or somebody else was here
+		}
+		if err := d.sync(path.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *directory) forget(dir string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.durable, dir)
+}
+
+func (d *directory) sync(dir string) error {
+	f, err := d.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,84 @@
+package fileserver
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// keySize in bytes. The file holds it in hex, with a newline.
+const keySize = 32
+
+// ErrKeyFile: the key file is there and is no key, or others may read it.
+var ErrKeyFile = errors.New("bad key file")
+
+// LoadKey reads the key file, and makes it if it is not there. Processes that start together on one file get one key: the file appears under its name whole,
+// and the first one to put it there wins.
+func LoadKey(path string) ([]byte, error) {
+	key, err := readKey(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if err := makeKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("making key file: %w", err)
+	}
+	return readKey(path)
+}
+
+func readKey(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s: mode %#o, others may read it: want 0600: %w", path, st.Mode().Perm(), ErrKeyFile)
+	}
+	if st.Size() > 1024 {
+		return nil, fmt.Errorf("%s: %d bytes: %w", path, st.Size(), ErrKeyFile)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != keySize {
+		return nil, fmt.Errorf("%s: want %d bytes in hex: %w", path, keySize, ErrKeyFile) // not err: it would repeat a part of the key
+	}
+	return key, nil
+}
+
+func makeKey(path string) (err error) {
+	key := make([]byte, keySize)
+	rand.Read(key)                                        // never fails
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // made with mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // its other name stays, if it came to one
+	if _, err = f.WriteString(hex.EncodeToString(key) + "\n"); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err = f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
