@@ -1,0 +1,34 @@
+package group
+
+// Description is a group as DescribeGroups and ListGroups give it.
+type Description struct {
+	State        State
+	ProtocolType string
+	Protocol     string // "" unless the group is stable
+	Members      []MemberDescription
+}
+
+// MemberDescription is a member as DescribeGroups gives it. Metadata and Assignment are empty unless the group is stable.
+type MemberDescription struct {
+	ID, InstanceID, ClientID, ClientHost string
+	Metadata, Assignment                 []byte
+}
+
+// Describe returns what is to be told of the group. The bytes in it must not be changed.
+func (g *Group) Describe() Description {
+	d := Description{State: g.state, ProtocolType: g.protocolType}
+	if g.state == Stable {
+		d.Protocol = g.protocol
+	}
+	g.each(func(m *member) {
+		md := MemberDescription{ID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost}
+		if g.state == Stable {
+			md.Metadata, md.Assignment = m.metadata(g.protocol), m.assignment
+		}
+		d.Members = append(d.Members, md)
+	})
+	return d
+}
+
+// ProtocolType is what kind of members the group has: "consumer", "connect"; "" if it never had any.
+func (g *Group) ProtocolType() string { return g.protocolType }
