@@ -1,0 +1,126 @@
+package locate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rewind-kafka/rewind/internal/producerstate"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/segment"
+	"github.com/rewind-kafka/rewind/internal/wire"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// aborted lists the aborted transactions that overlap [from, upTo), for a range that begins in h. A transaction begun in one segment is aborted by a marker
+// that may stand in a later one, or in the local log: the search goes on until every transaction begun below upTo is decided. That is so
+//   - once an entry was written when the last stable offset had passed upTo, or
+//   - if the producer snapshot at a segment's end knows of no open transaction that began below upTo.
+//
+// The list is never nil, without an entry twice, in order of first offsets.
+func (r *Resolver) aborted(ctx context.Context, h holding, v View, from, upTo int64) ([]wire.AbortedTransaction, error) {
+	found := abortedSet{from: from, upTo: upTo, seen: make(map[wire.AbortedTransaction]bool)}
+	for {
+		entries, err := r.txnIndex(ctx, &h.m)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			// A marker outside the live part belongs to an abandoned history, or stands in the segment before as well.
+			if e.LastOffset < h.at || e.LastOffset > h.last {
+				continue
+			}
+			if found.add(e); e.LastStableOffset >= upTo {
+				return found.list(), nil
+			}
+		}
+		decided, err := r.decidedAtEnd(ctx, h, upTo)
+		if err != nil {
+			return nil, err
+		}
+		if decided {
+			return found.list(), nil
+		}
+		next, ok, err := h.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		h = next
+	}
+	entries, complete := v.LocalAborted(from, upTo)
+	for _, e := range entries {
+		found.add(e)
+	}
+	if !complete {
+		return nil, &remote.PlaceError{TopicIDPartition: h.m.TopicIDPartition, Offset: from, Err: ErrUndecided}
+	}
+	return found.list(), nil
+}
+
+type abortedSet struct {
+	from, upTo int64
+	seen       map[wire.AbortedTransaction]bool
+}
+
+func (s *abortedSet) add(e segment.AbortedTxn) {
+	if e.Overlaps(s.from, s.upTo) {
+		s.seen[wire.AbortedTransaction{ProducerID: e.ProducerID, FirstOffset: e.FirstOffset}] = true
+	}
+}
+
+func (s *abortedSet) list() []wire.AbortedTransaction {
+	out := make([]wire.AbortedTransaction, 0, len(s.seen))
+	for a := range s.seen {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b wire.AbortedTransaction) int {
+		return cmp.Or(cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.ProducerID, b.ProducerID))
+	})
+	return out
+}
+
+// txnIndex is the segment's transaction index, empty if the metadata says so. An index that should be there and is not, or cannot be read, is an error:
+// to go on without it would hand aborted records to a read_committed consumer.
+func (r *Resolver) txnIndex(ctx context.Context, m *remotestorage.RemoteLogSegmentMetadata) ([]segment.AbortedTxn, error) {
+	if m.TxnIndexEmpty {
+		return nil, nil
+	}
+	entries, err := fetchIndex(ctx, r, m, remotestorage.IndexTransaction, segment.ParseTxnIndex)
+	switch {
+	case errors.Is(err, remotestorage.ErrNotFound) && !r.txnKnown:
+		return nil, placeError(m, m.StartOffset, segment.TxnIndexSuffix, fmt.Errorf("there is no transaction index, and its writer may not say when there is none: %w", ErrUndecided))
+	case errors.Is(err, remotestorage.ErrNotFound):
+		return nil, placeError(m, m.StartOffset, segment.TxnIndexSuffix, fmt.Errorf("transaction index is lost: %w", remote.ErrDamaged))
+	case errors.Is(err, errUnreadable):
+		return nil, placeError(m, m.StartOffset, segment.TxnIndexSuffix, fmt.Errorf("%w: %w", remote.ErrDamaged, err))
+	case err == nil && len(entries) == 0 && r.txnKnown:
+		return nil, placeError(m, m.StartOffset, segment.TxnIndexSuffix, fmt.Errorf("transaction index is empty though the metadata says it is not: %w", remote.ErrDamaged))
+	}
+	return entries, err
+}
+
+// decidedAtEnd tells whether every transaction that began below upTo was decided at the segment's end. It may say no where it cannot tell: without the
+// snapshot the search just goes on.
+func (r *Resolver) decidedAtEnd(ctx context.Context, h holding, upTo int64) (bool, error) {
+	if h.last < h.m.EndOffset {
+		return false, nil // the snapshot is of an end that is not on the lineage
+	}
+	entries, err := fetchIndex(ctx, r, &h.m, remotestorage.IndexProducerSnapshot, producerstate.ParseSnapshot)
+	if errors.Is(err, remotestorage.ErrNotFound) || errors.Is(err, errUnreadable) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, t := range producerstate.OpenTransactions(entries) {
+		if t.FirstOffset < upTo {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,119 @@
+package locate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/segment"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// batchStream walks the batches of a segment's log from one position on, in one ranged GET that is given up as soon as enough was seen.
+type batchStream struct {
+	body     io.ReadCloser
+	buf      *bufio.Reader
+	position int64 // of the batch that header was read of, or of the next one
+	rest     int64 // bytes of that batch that were not read yet
+	read     int64
+}
+
+func (r *Resolver) stream(ctx context.Context, m *remotestorage.RemoteLogSegmentMetadata, start, end int64) (*batchStream, error) {
+	body, err := r.rsm.FetchLogSegment(ctx, *m, start, end)
+	if err != nil {
+		return nil, fmt.Errorf("scanning %s from %d: %w", objectName(m, segment.LogSuffix), start, err)
+	}
+	return &batchStream{body: body, buf: bufio.NewReaderSize(body, 32<<10), position: start}, nil
+}
+
+func (s *batchStream) Close() error { return s.body.Close() }
+
+// next reads the next batch's header; io.EOF at the end, also where the last batch is cut off.
+func (s *batchStream) next() (batch.Header, error) {
+	if s.rest > 0 {
+		n, err := io.CopyN(io.Discard, s.buf, s.rest)
+		s.read += n
+		s.position += n
+		if err != nil {
+			return batch.Header{}, eof(err)
+		}
+		s.rest = 0
+	}
+	var head [batch.HeaderSize]byte
+	n, err := io.ReadFull(s.buf, head[:])
+	s.read += int64(n)
+	if err != nil {
+		return batch.Header{}, eof(err)
+	}
+	h, err := batch.ParseHeader(head[:])
+	if err != nil {
+		return h, err
+	}
+	s.position += batch.HeaderSize
+	s.rest = int64(h.Size()) - batch.HeaderSize
+	return h, nil
+}
+
+// start is where the batch begins whose header was read last.
+func (s *batchStream) start() int64 { return s.position - batch.HeaderSize }
+
+// payload reads what follows the header, at most limit bytes; memory grows with what arrives.
+func (s *batchStream) payload(limit int64) ([]byte, error) {
+	if s.rest > limit {
+		return nil, fmt.Errorf("%w: batch of %d bytes", segment.ErrTooLarge, s.rest)
+	}
+	b, err := io.ReadAll(io.LimitReader(s.buf, s.rest))
+	s.read += int64(len(b))
+	s.position += int64(len(b))
+	if err == nil && int64(len(b)) < s.rest {
+		err = batch.ErrShort
+	}
+	s.rest = 0
+	return b, err
+}
+
+// eof makes one error of the ways in which an object can end.
+func eof(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
+	}
+	return err
+}
+
+// scanTo finds where the first batch begins that ends at or after offset, looking from a known position on. Where there is none the position of the end is
+// as good: the reader goes on in the next segment.
+func (r *Resolver) scanTo(ctx context.Context, m *remotestorage.RemoteLogSegmentMetadata, start, end, offset int64) (position int64, err error) {
+	s, err := r.stream(ctx, m, start, end)
+	if errors.Is(err, remotestorage.ErrRange) {
+		return start, nil // shorter than its metadata says: the reader reports it, with the place
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		r.metrics.Scanned(s.read)
+		err = errors.Join(err, s.Close())
+	}()
+	last := start
+	for {
+		h, err := s.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return last, nil
+		case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrMagic):
+			return 0, nil // the index points into the middle of a batch, or the log is damaged: the reader begins at the beginning, and says what it finds
+		case err != nil:
+			return 0, placeError(m, offset, segment.LogSuffix, fmt.Errorf("looking for the offset: %w", err))
+		}
+		last = s.start()
+		if h.LastOffset() >= offset {
+			return last, nil
+		}
+	}
+}
+
+var _ remote.Source = source{}
