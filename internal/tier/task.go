@@ -19,6 +19,9 @@ type task struct {
 
 	queued, running bool
 	again           bool // something happened during the turn
+	// dropped: not listed any more, but a worker has it. It stays in the books until the turn ends, or a deletion of the topic that comes in between
+	// would run beside the copy that it is to delete.
+	dropped bool
 	failures        int
 	notBefore       time.Time
 	timer           *time.Timer // brings the task back after a pause
@@ -48,10 +51,21 @@ func (t *Tier) update(p Partition, queue bool) {
 	if k.doomed {
 		return
 	}
+	if k.dropped || p.RemoteOff != k.part.RemoteOff {
+		t.cutLocked(k)
+		queue = true
+	}
 	k.part = p
 	if queue {
 		t.enqueueLocked(k)
 	}
+}
+
+// cutLocked ends the turn under way, if any; the next one has a context of its own.
+func (t *Tier) cutLocked(k *task) {
+	k.cancel()
+	k.ctx, k.cancel = context.WithCancel(t.stopped)
+	k.dropped = false
 }
 
 func (t *Tier) newTaskLocked(p Partition) *task {
@@ -73,8 +87,7 @@ func (t *Tier) doom(tp remotestorage.TopicIDPartition) {
 		k = t.newTaskLocked(Partition{TP: tp})
 	}
 	if !k.doomed {
-		k.cancel()
-		k.ctx, k.cancel = context.WithCancel(t.stopped)
+		t.cutLocked(k)
 	}
 	k.doomed = true
 	k.lagBytes, k.lagSegments = 0, 0
@@ -87,9 +100,15 @@ func (t *Tier) dropUnlisted(seen map[remotestorage.TopicIDPartition]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for tp, k := range t.tasks {
-		if !seen[tp] && !k.doomed {
-			t.removeLocked(k)
+		if seen[tp] || k.doomed {
+			continue
 		}
+		if k.running {
+			k.dropped = true
+			k.cancel()
+			continue
+		}
+		t.removeLocked(k)
 	}
 }
 
@@ -118,8 +137,16 @@ func (t *Tier) enqueueLocked(k *task) {
 
 func (t *Tier) pauseLocked(k *task) time.Duration { return k.notBefore.Sub(t.o.Clock()) }
 
-// next waits for a task; nil when the Tier closes.
-func (t *Tier) next() (k *task, ctx context.Context, p Partition, doomed bool) {
+// turn is a task in a worker's hands: what it was when it was taken out of the queue.
+type turn struct {
+	task   *task
+	ctx    context.Context
+	part   Partition
+	doomed bool
+}
+
+// next waits for a task; false when the Tier closes.
+func (t *Tier) next() (turn, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for {
@@ -127,50 +154,59 @@ func (t *Tier) next() (k *task, ctx context.Context, p Partition, doomed bool) {
 			t.ready.Wait()
 		}
 		if t.closed {
-			return nil, nil, p, false
+			return turn{}, false
 		}
-		k, t.queue = t.queue[0], t.queue[1:]
+		k := t.queue[0]
+		t.queue = t.queue[1:]
 		k.queued = false
 		if t.tasks[k.part.TP] != k { // dropped while it was queued
 			continue
 		}
 		k.running, k.again = true, false
-		return k, k.ctx, k.part, k.doomed
+		return turn{task: k, ctx: k.ctx, part: k.part, doomed: k.doomed}, true
 	}
 }
 
 func (t *Tier) work() {
 	for {
-		k, ctx, p, doomed := t.next()
-		if k == nil {
+		w, ok := t.next()
+		if !ok {
 			return
 		}
-		var more bool
-		var err error
-		switch {
-		case doomed || p.RemoteOff:
-			more, err = t.purge(ctx, p, doomed)
-		default:
-			more, err = t.turn(ctx, p)
-		}
-		t.done(k, ctx, doomed, more, err)
+		t.takeTurn(w)
 	}
 }
 
+// takeTurn does a turn's work and puts the task back. Its error has been dealt with.
+func (t *Tier) takeTurn(w turn) error {
+	var more bool
+	var err error
+	if w.doomed || w.part.RemoteOff {
+		more, err = t.purge(w.ctx, w.part, w.doomed)
+	} else {
+		more, err = t.maintain(w.ctx, w.part)
+	}
+	t.done(w, more, err)
+	return err
+}
+
 // done puts the task back: at once if there is more to do, after a pause if it failed, else when the next event or interval comes.
-func (t *Tier) done(k *task, ctx context.Context, doomed, more bool, err error) {
-	cut := err != nil && ctx.Err() != nil // by Close, by DeleteTopic, or because it is not listed any more
+func (t *Tier) done(w turn, more bool, err error) {
+	k, tp := w.task, w.part.TP
+	cut := err != nil && w.ctx.Err() != nil // by Close, by DeleteTopic, or because it is not listed any more
 	if err != nil && !cut {
-		t.episode.failed(k.part.TP, err)
+		t.episode.failed(tp, err)
 		t.metrics.failed(err)
 	} else if err == nil {
-		t.episode.leave(k.part.TP)
+		t.episode.leave(tp)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k.running = false
 	switch {
-	case t.closed || t.tasks[k.part.TP] != k:
+	case t.closed:
+	case k.dropped:
+		t.removeLocked(k)
 	case cut:
 		t.enqueueLocked(k)
 	case err != nil:
@@ -178,7 +214,7 @@ func (t *Tier) done(k *task, ctx context.Context, doomed, more bool, err error) 
 	case more || k.again:
 		k.failures = 0
 		t.enqueueLocked(k)
-	case doomed:
+	case w.doomed:
 		t.removeLocked(k)
 	default:
 		k.failures = 0

@@ -12,10 +12,10 @@ import (
 // deletesPerTurn bounds a turn, so that a partition with much to delete lets others have theirs.
 const deletesPerTurn = 32
 
-// turn does what is due for a partition, in bounded pieces; more says that there is more to do at once. Retention comes first, since it moves the log start
+// maintain does what is due for a partition, in bounded pieces; more says that there is more to do at once. Retention comes first, since it moves the log start
 // even while the store is away. Then what a crash or a failure has left half done, so that never more than one half-copied segment is there. Deletion and
 // copying do not wait for each other's success.
-func (t *Tier) turn(ctx context.Context, p Partition) (more bool, err error) {
+func (t *Tier) maintain(ctx context.Context, p Partition) (more bool, err error) {
 	v := t.look(p)
 	if err := t.retain(&v); err != nil {
 		return false, err

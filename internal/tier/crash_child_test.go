@@ -1,0 +1,5 @@
+package tier
+
+const childEnv = "REWIND_TIER_TEST_CHILD"
+
+func runChild() {}

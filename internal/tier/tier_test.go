@@ -1,0 +1,665 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+const (
+	copyStarted    = "COPY_SEGMENT_STARTED"
+	copyFinished   = "COPY_SEGMENT_FINISHED"
+	deleteStarted  = "DELETE_SEGMENT_STARTED"
+	deleteFinished = "DELETE_SEGMENT_FINISHED"
+)
+
+func tens(n int, from int64) *fakeLog {
+	l := newFakeLog()
+	for i := range int64(n) {
+		l.add(from+i*10, from+i*10+9, 100, 1000+i)
+	}
+	return l
+}
+
+func wantRecord(t *testing.T, r *rig, tp remotestorage.TopicIDPartition, want ...string) {
+	t.Helper()
+	if got := r.record(tp); !slices.Equal(got, want) {
+		t.Errorf("records\n got %v\nwant %v", got, want)
+	}
+}
+
+func TestCopyIsRecordedOnBothSidesOfTheObjects(t *testing.T) {
+	log := tens(2, 0)
+	store := newMemStore()
+	r := newRig(t, fakeRecordLogs(5), store, Partition{TP: tpOf(0), Log: log})
+	puts := 0
+	store.point = func(op, object string, after bool) error {
+		puts++
+		// At every moment of a copy its start is on stable storage, its end is not even written, and nothing may go locally.
+		var logs []*fakeRecordLog
+		for _, l := range r.logs {
+			logs = append(logs, l.clone())
+		}
+		all := openMetadata(t, logs).Index().Partition(tpOf(0)).All()
+		last := all[len(all)-1]
+		if !strings.HasPrefix(object, last.ID.String()) || last.State != remotestorage.CopySegmentStarted {
+			t.Errorf("%s %s: recorded is %s in %s", op, object, last.ID, last.State)
+		}
+		if h := log.highestRemote(); h >= last.StartOffset {
+			t.Errorf("local files up to %d may go while %d is being copied", h, last.StartOffset)
+		}
+		return nil
+	}
+	r.settle()
+	if puts != 20 {
+		t.Errorf("%d steps of puts, want 20", puts)
+	}
+	wantRecord(t, r, tpOf(0), copyStarted, copyFinished, copyStarted, copyFinished)
+	if h := log.highestRemote(); h != 19 {
+		t.Errorf("highest remote offset is %d", h)
+	}
+	requireWhole(t, store, r.segments(tpOf(0)))
+	md := r.segments(tpOf(0))[1]
+	if md.StartOffset != 10 || md.EndOffset != 19 || md.SegmentSizeInBytes != 100 || md.MaxTimestampMs != 1001 || md.BrokerID != 1 || !md.TxnIndexEmpty ||
+		string(md.CustomMetadata) != "custom of "+md.ID.String() || !slices.Equal(md.SegmentLeaderEpochs, []remotestorage.EpochStart{{LeaderEpoch: 0, StartOffset: 10}}) {
+		t.Errorf("metadata %+v", md)
+	}
+	if got, _ := store.get(objectName(md.ID, ".leader_epoch_checkpoint")); string(got) != "0\n1\n0 0\n" {
+		t.Errorf("epoch checkpoint %q", got)
+	}
+}
+
+func TestTxnIndexEmptyTellsTheTruth(t *testing.T) {
+	log := tens(2, 0)
+	log.segments[1].Data.Transaction = &remotestorage.SegmentFile{Size: 3, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("txn")), nil }}
+	log.segments[1].TxnIndexEmpty = false
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), Partition{TP: tpOf(0), Log: log})
+	r.settle()
+	all := r.segments(tpOf(0))
+	if !all[0].TxnIndexEmpty || all[1].TxnIndexEmpty {
+		t.Errorf("%+v", all)
+	}
+	requireWhole(t, r.store, all)
+}
+
+func TestCopyDisabled(t *testing.T) {
+	log := tens(2, 0)
+	p := Partition{TP: tpOf(0), Log: log, CopyDisabled: true}
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+	r.settle()
+	if names := r.store.names(); len(names) != 0 {
+		t.Fatalf("copied %v", names)
+	}
+	p.CopyDisabled = false
+	r.setParts(p)
+	r.tier.scan(true)
+	r.settle()
+	p.CopyDisabled, p.Retention = true, &Retention{Ms: 0, Bytes: -1}
+	r.setParts(p)
+	r.tier.scan(true)
+	r.settle()
+	if names := r.store.names(); len(names) != 0 {
+		t.Errorf("retention did not delete %v", names)
+	}
+}
+
+// A copy that was cut off at any step, by a failure or by a loss of power, leaves nothing behind once there is a next start.
+func TestCutOffAtEveryStep(t *testing.T) {
+	for _, partial := range []bool{false, true} {
+		for _, power := range []bool{false, true} {
+			for n := 1; ; n++ {
+				log := tens(1, 0)
+				store := newMemStore()
+				store.partial = partial
+				r := newRig(t, fakeRecordLogs(1), store, Partition{TP: tpOf(0), Log: log})
+				steps := 0
+				store.point = func(string, string, bool) error {
+					if steps++; steps >= n {
+						return errors.New("cut off")
+					}
+					return nil
+				}
+				err := r.turn(Partition{TP: tpOf(0), Log: log})
+				if err == nil {
+					if n != 11 {
+						t.Fatalf("a copy of %d steps", n-1)
+					}
+					break
+				}
+				if log.highestRemote() != -1 {
+					t.Fatal("a segment whose copy failed may go")
+				}
+				store.point = nil
+				if power {
+					r = r.restart(Partition{TP: tpOf(0), Log: log})
+				}
+				r.settle()
+				requireWhole(t, r.store, r.segments(tpOf(0)))
+				wantRecord(t, r, tpOf(0), copyStarted, deleteStarted, deleteFinished, copyStarted, copyFinished)
+				if log.highestRemote() != 9 {
+					t.Fatalf("highest remote offset %d", log.highestRemote())
+				}
+			}
+		}
+	}
+}
+
+func TestDeletionCutOffAtEveryStep(t *testing.T) {
+	for _, power := range []bool{false, true} {
+		for n := 1; ; n++ {
+			log := tens(2, 0)
+			p := Partition{TP: tpOf(0), Log: log}
+			r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+			r.settle()
+			log.dropLocal(2)
+			if err := log.AdvanceLogStart(15, "DeleteRecords"); err != nil {
+				t.Fatal(err)
+			}
+			steps := 0
+			r.store.point = func(string, string, bool) error {
+				if steps++; steps >= n {
+					return errors.New("cut off")
+				}
+				return nil
+			}
+			err := r.turn(p)
+			r.store.point = nil
+			if err == nil {
+				if n != 13 {
+					t.Fatalf("a deletion of %d steps", n-1)
+				}
+				break
+			}
+			if power {
+				r = r.restart(p)
+			}
+			r.settle()
+			requireWhole(t, r.store, r.segments(tpOf(0)))
+			if all := r.segments(tpOf(0)); len(all) != 1 || all[0].StartOffset != 10 {
+				t.Fatalf("segments %+v", all)
+			}
+			wantRecord(t, r, tpOf(0), copyStarted, copyFinished, copyStarted, copyFinished, deleteStarted, deleteFinished)
+		}
+	}
+}
+
+// What another writer left half done is cleaned too: it is in the records like our own.
+func TestLeftoversOfAnotherWriter(t *testing.T) {
+	logs := fakeRecordLogs(1)
+	m := openMetadata(t, logs)
+	store := newMemStore()
+	for id := byte(1); id <= 3; id++ {
+		rec := segmentRecord(tpOf(0), id, 0, 9)
+		rec.BrokerID = 7
+		if err := m.Publish(context.Background(), rec); err != nil {
+			t.Fatal(err)
+		}
+		store.set(objectName(rec.ID, ".log"), []byte("half"))
+	}
+	for _, s := range []remotestorage.SegmentState{remotestorage.CopySegmentFinished, remotestorage.DeleteSegmentStarted} {
+		if err := m.Publish(context.Background(), update(tpOf(0), 2, s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, logs, store, Partition{TP: tpOf(0), Log: newFakeLog()})
+	r.settle()
+	if names := store.names(); len(names) != 0 || len(r.segments(tpOf(0))) != 0 {
+		t.Errorf("left are %v and %v", names, r.segments(tpOf(0)))
+	}
+}
+
+func TestTopicDeletion(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		log := tens(deletesPerTurn+3, 0)
+		other := tens(2, 0)
+		keep := Partition{TP: remotestorage.TopicIDPartition{TopicID: remotestorage.UUID{9}, Topic: "orders"}, Log: other}
+		r := newRig(t, fakeRecordLogs(5), newMemStore(), Partition{TP: tpOf(0), Log: log}, keep)
+		r.settle()
+		if len(r.store.names()) != (deletesPerTurn+5)*5 {
+			t.Fatalf("%d objects", len(r.store.names()))
+		}
+		r.setParts(keep)
+		if restart {
+			r = r.restart(keep)
+			r.gone[topicID] = true
+		} else {
+			r.tier.DeleteTopic([]remotestorage.TopicIDPartition{tpOf(0)})
+		}
+		r.settle()
+		if r.meta.Index().Partition(tpOf(0)) != nil {
+			t.Error("the index still knows the topic")
+		}
+		if n := len(r.store.names()); n != 10 {
+			t.Errorf("%d objects left, want those of the other topic", n)
+		}
+		requireWhole(t, r.store, r.segments(keep.TP))
+		if rec := r.record(tpOf(0)); strings.Count(fmt.Sprint(rec), deleteFinished) != deletesPerTurn+3 {
+			t.Errorf("records %v", rec)
+		}
+		// The records are replayed once more at the next start, and mean nothing any more.
+		again := r.restart(keep)
+		again.gone[topicID] = true
+		again.settle()
+		if again.meta.Index().Partition(tpOf(0)) != nil {
+			t.Error("after a restart the index knows the topic again")
+		}
+	}
+}
+
+// A topic that exists but is not listed (its folder could not be opened) keeps its history.
+func TestUnlistedPartitionIsNotDeleted(t *testing.T) {
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), Partition{TP: tpOf(0), Log: tens(2, 0)})
+	r.settle()
+	r = r.restart()
+	r.settle()
+	if len(r.segments(tpOf(0))) != 2 || len(r.store.names()) != 10 {
+		t.Errorf("%d segments, %d objects", len(r.segments(tpOf(0))), len(r.store.names()))
+	}
+}
+
+func TestRemoteStorageSwitchedOff(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		log := tens(4, 0)
+		p := Partition{TP: tpOf(0), Log: log}
+		r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+		r.settle()
+		log.dropLocal(2)
+		p.RemoteOff = true
+		if restart {
+			r = r.restart(p)
+		} else {
+			r.setParts(p)
+			if err := r.tier.DisableRemote(tpOf(0)); err != nil {
+				t.Fatal(err)
+			}
+			if o := log.Offsets(); o.LogStart != 20 {
+				t.Errorf("log start is %d when DisableRemote returns", o.LogStart)
+			}
+		}
+		r.settle()
+		if o := log.Offsets(); o.LogStart != 20 || log.highestRemote() != -1 {
+			t.Errorf("log start %d, highest remote %d", o.LogStart, log.highestRemote())
+		}
+		if len(r.store.names()) != 0 {
+			t.Errorf("left in the store: %v", r.store.names())
+		}
+		// Switched on again, what is still local is copied anew, though its offsets were remote once.
+		p.RemoteOff = false
+		r.setParts(p)
+		r.settle()
+		if all := r.segments(tpOf(0)); len(all) != 2 || all[0].StartOffset != 20 || log.highestRemote() != 39 {
+			t.Errorf("after switching on: %+v, highest %d", all, log.highestRemote())
+		}
+	}
+}
+
+func TestHighestTieredStaysWhenRetentionDeletes(t *testing.T) {
+	log := tens(3, 0)
+	p := Partition{TP: tpOf(0), Log: log}
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+	if _, _, ok := r.tier.HighestTiered(p); ok {
+		t.Error("something is tiered before anything was")
+	}
+	r.settle()
+	log.dropLocal(3)
+	p.Retention = &Retention{Ms: 0, Bytes: -1}
+	r.setParts(p)
+	r.tier.scan(true)
+	r.settle()
+	if len(r.store.names()) != 0 || log.Offsets().LogStart != 30 {
+		t.Fatalf("log start %d, objects %v", log.Offsets().LogStart, r.store.names())
+	}
+	for _, r := range []*rig{r, r.restart(p)} {
+		if o, e, ok := r.tier.HighestTiered(p); o != 29 || e != 0 || !ok {
+			t.Errorf("highest tiered is %d, %d, %v", o, e, ok)
+		}
+	}
+}
+
+// A restart finds two starts, that of the log and that of its local part, and keeps both (K15351).
+func TestCase14_RestartKeepsLogStartAndLocalStart(t *testing.T) {
+	log := tens(4, 0)
+	p := Partition{TP: tpOf(0), Log: log}
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+	r.settle()
+	log.dropLocal(3)
+	r = r.restart(p)
+	r.settle()
+	if o := log.Offsets(); o.LogStart != 0 || o.LocalLogStart != 30 {
+		t.Errorf("after a restart: log start %d, local start %d", o.LogStart, o.LocalLogStart)
+	}
+	if len(r.segments(tpOf(0))) != 4 {
+		t.Error("history was deleted")
+	}
+}
+
+// The log start that retention moved is not lost with the checkpoint that would have held it: the deletions are recorded.
+func TestLostLogStartIsFoundFromRecordedDeletions(t *testing.T) {
+	log := tens(4, 0)
+	p := Partition{TP: tpOf(0), Log: log}
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+	r.settle()
+	log.dropLocal(3)
+	p.Retention = &Retention{Ms: -1, Bytes: 250}
+	r.setParts(p)
+	r.tier.scan(true)
+	r.settle()
+	if log.Offsets().LogStart != 10 {
+		t.Fatalf("log start %d", log.Offsets().LogStart)
+	}
+	log.offsets.LogStart = 0 // the checkpoint is older
+	p.Retention = nil
+	r = r.restart(p)
+	r.settle()
+	if o := log.Offsets(); o.LogStart != 10 || o.LocalLogStart != 30 {
+		t.Errorf("after a crash: log start %d, local start %d", o.LogStart, o.LocalLogStart)
+	}
+}
+
+// Overlapping copies of one range, from a retried upload, are one range (K15168): retention counts it once, copying goes on behind it.
+func TestCase16_OverlappingCopiesCountOnce(t *testing.T) {
+	logs := fakeRecordLogs(1)
+	m := openMetadata(t, logs)
+	for id := byte(1); id <= 4; id++ {
+		rec := segmentRecord(tpOf(0), id, 0, 9)
+		rec.SegmentSizeInBytes = 100
+		if err := m.Publish(context.Background(), rec); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Publish(context.Background(), update(tpOf(0), id, remotestorage.CopySegmentFinished)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := tens(3, 0)
+	r := newRig(t, logs, newMemStore(), Partition{TP: tpOf(0), Log: log, Retention: &Retention{Ms: -1, Bytes: 300}})
+	r.settle()
+	if o := log.Offsets(); o.LogStart != 0 {
+		t.Errorf("300 bytes were cut to 300, and the log start moved to %d", o.LogStart)
+	}
+	if log.highestRemote() != 29 || len(r.segments(tpOf(0))) != 6 {
+		t.Errorf("highest %d, %d segments", log.highestRemote(), len(r.segments(tpOf(0))))
+	}
+}
+
+// After an unclean election the copies reach past the point where the new leader's epoch began (K15241). What counts as copied ends there, and the
+// new leader's segments are copied from there.
+func TestCase17_CopiedOffsetIsClampedToTheEpochsEnd(t *testing.T) {
+	logs := fakeRecordLogs(1)
+	m := openMetadata(t, logs)
+	for i, r := range [][2]int64{{0, 39}, {40, 79}} {
+		if err := m.Publish(context.Background(), segmentRecord(tpOf(0), byte(i+1), r[0], r[1])); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Publish(context.Background(), update(tpOf(0), byte(i+1), remotestorage.CopySegmentFinished)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The new leader had epoch 0 up to 50 only.
+	log := newFakeLog(remotestorage.EpochStart{LeaderEpoch: 0, StartOffset: 0}, remotestorage.EpochStart{LeaderEpoch: 2, StartOffset: 51})
+	log.add(0, 29, 100, 1)
+	log.add(30, 50, 100, 1)
+	log.add(51, 69, 100, 1)
+	log.add(70, 90, 100, 1)
+	p := Partition{TP: tpOf(0), Log: log}
+	r := newRig(t, logs, newMemStore(), p)
+	r.tier.scan(false)
+	if o, e, ok := r.tier.HighestTiered(p); o != 50 || e != 0 || !ok {
+		t.Errorf("highest tiered before copying: %d, epoch %d, %v", o, e, ok)
+	}
+	if log.highestRemote() != 50 {
+		t.Errorf("local files up to %d may go, the lineage's copies end at 50", log.highestRemote())
+	}
+	r.settle()
+	var copied []string
+	for _, md := range r.segments(tpOf(0)) {
+		copied = append(copied, fmt.Sprintf("%d-%d %v", md.StartOffset, md.EndOffset, md.SegmentLeaderEpochs))
+	}
+	want := []string{"0-39 [{0 0}]", "40-79 [{0 40}]", "51-69 [{2 51}]", "70-90 [{2 70}]"}
+	if !slices.Equal(copied, want) {
+		t.Errorf("segments %v, want %v", copied, want)
+	}
+	if o, e, ok := r.tier.HighestTiered(p); o != 90 || e != 2 || !ok {
+		t.Errorf("highest tiered: %d, epoch %d, %v", o, e, ok)
+	}
+	if log.highestRemote() != 90 {
+		t.Errorf("highest remote %d", log.highestRemote())
+	}
+}
+
+func TestNewIDIsAsKafkaMakesThem(t *testing.T) {
+	seen := map[remotestorage.UUID]bool{}
+	for range 1000 {
+		id := newID()
+		if id.String()[0] == '-' || id[6]>>4 != 4 || id[8]>>6 != 2 || seen[id] {
+			t.Fatalf("id %s", id)
+		}
+		seen[id] = true
+	}
+}
+
+func TestReasons(t *testing.T) {
+	store := func(err error) error { return &StoreError{Op: opCopy, Err: err} }
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{store(errors.New("connection refused")), reasonAway},
+		{store(context.DeadlineExceeded), reasonSlow},
+		{store(fmt.Errorf("%w: x", errStalled)), reasonSlow},
+		{store(fmt.Errorf("writing: %w", syscall.ENOSPC)), reasonFull},
+		{store(remotestorage.ErrDenied), reasonDenied},
+		{store(fmt.Errorf("%w: x", errLocal)), reasonLocal},
+		{errDisk, reasonLocal},
+		{errors.Join(nil, store(syscall.ENOSPC)), reasonFull},
+	} {
+		if got := reasonOf(c.err); got != c.want {
+			t.Errorf("%v is %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+// With the store away nothing is lost and nobody waits; with it back everything goes on. Both are said once.
+func TestStoreAwayAndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		var away atomic.Bool
+		away.Store(true)
+		store.point = func(string, string, bool) error {
+			if away.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		var parts []Partition
+		for n := range int32(8) {
+			parts = append(parts, Partition{TP: tpOf(n), Log: tens(3, 0)})
+		}
+		reg := prometheus.NewRegistry()
+		r := newRigWith(t, fakeRecordLogs(5), store, Options{Registerer: reg}, parts...)
+		r.tier.Start()
+		time.Sleep(10 * time.Minute)
+		if n := r.out.count("level=WARN"); n != 1 {
+			t.Errorf("%d warnings in an episode of 10 minutes:\n%s", n, r.out)
+		}
+		// Half of 30 s at least between two attempts of a partition, after the first few: about 40 each at most.
+		if n := store.copies; n < 8 || n > 8*60 {
+			t.Errorf("%d attempts", n)
+		}
+		if n := len(r.segments(tpOf(0))); n != 1 {
+			t.Errorf("%d segments are begun, want 1", n)
+		}
+		if got := r.tier.episode.size(); got != 8 {
+			t.Errorf("%d partitions are failing", got)
+		}
+		away.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := r.out.count("level=WARN") + r.out.count("tiering goes on"); n != 2 {
+			t.Errorf("log:\n%s", r.out)
+		}
+		for _, p := range parts {
+			if len(r.segments(p.TP)) != 3 {
+				t.Errorf("%s: %+v", p.TP, r.segments(p.TP))
+			}
+		}
+		if b, n := r.tier.lag(); b != 0 || n != 0 {
+			t.Errorf("lag %d bytes, %d segments", b, n)
+		}
+		if got := testutil.ToFloat64(r.tier.metrics.copiedSegments); got != 24 {
+			t.Errorf("copied_segments_total is %v", got)
+		}
+		if n, err := testutil.GatherAndCount(reg); err != nil || n < 7 {
+			t.Errorf("%d series, %v", n, err)
+		}
+		r.tier.Close()
+	})
+}
+
+// A store that takes a request and never answers does not hold a partition for ever; one that is slow but moves is left alone.
+func TestStalledStoreIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		stalls := 2
+		store.point = func(op, object string, after bool) error {
+			if op == "put" && !after && strings.HasSuffix(object, ".timeindex") && stalls > 0 {
+				stalls--
+				time.Sleep(150 * time.Second)
+			}
+			return nil
+		}
+		r := newRig(t, fakeRecordLogs(1), store, Partition{TP: tpOf(0), Log: tens(1, 0)})
+		r.tier.Start()
+		time.Sleep(20 * time.Minute)
+		r.tier.Close()
+		requireWhole(t, store, r.segments(tpOf(0)))
+		if r.out.count("store slow") != 1 || stalls != 0 {
+			t.Errorf("%d stalls left, log:\n%s", stalls, r.out)
+		}
+		wantRecord(t, r, tpOf(0), copyStarted, deleteStarted, deleteFinished, copyStarted, deleteStarted, deleteFinished, copyStarted, copyFinished)
+	})
+}
+
+// One partition with a long backlog does not keep the others waiting: they take turns.
+func TestTurnsAreFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		running, most := atomic.Int64{}, atomic.Int64{}
+		store.point = func(op, object string, after bool) error {
+			if !strings.HasSuffix(object, ".log") {
+				return nil
+			}
+			if !after {
+				if n := running.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				time.Sleep(time.Second)
+			} else {
+				running.Add(-1)
+			}
+			return nil
+		}
+		parts := []Partition{{TP: tpOf(0), Log: tens(100, 0)}}
+		for n := int32(1); n < 10; n++ {
+			parts = append(parts, Partition{TP: tpOf(n), Log: tens(1, 0)})
+		}
+		r := newRigWith(t, fakeRecordLogs(5), store, Options{Parallelism: 2}, parts...)
+		r.tier.Start()
+		time.Sleep(8 * time.Second) // two at a time: ten turns in five seconds
+		for n := int32(1); n < 10; n++ {
+			if len(r.segments(tpOf(n))) != 1 {
+				t.Errorf("partition %d is still waiting", n)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if n := len(r.segments(tpOf(0))); n != 100 {
+			t.Errorf("the backlog has come to %d", n)
+		}
+		r.tier.Close()
+		if most.Load() != 2 {
+			t.Errorf("%d copies at once", most.Load())
+		}
+	})
+}
+
+func TestKickNeedsNoInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := tens(1, 0)
+		r := newRigWith(t, fakeRecordLogs(1), newMemStore(), Options{Interval: time.Hour}, Partition{TP: tpOf(0), Log: log})
+		r.tier.Start()
+		synctest.Wait()
+		if log.highestRemote() != 9 {
+			t.Errorf("after the start: %d", log.highestRemote())
+		}
+		log.add(10, 19, 100, 1)
+		synctest.Wait()
+		if log.highestRemote() != 9 {
+			t.Errorf("without a kick: %d", log.highestRemote())
+		}
+		r.tier.Kick(tpOf(0))
+		synctest.Wait()
+		if log.highestRemote() != 19 {
+			t.Errorf("after a kick: %d", log.highestRemote())
+		}
+		r.tier.Close()
+	})
+}
+
+// A topic deleted in the middle of a copy: the copy is cut off, and nothing of it stays, even if the partition is unlisted before DeleteTopic is called.
+func TestTopicDeletedDuringACopy(t *testing.T) {
+	for _, unlistFirst := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newMemStore()
+			store.point = func(op, object string, after bool) error {
+				if op == "put" {
+					time.Sleep(time.Second)
+				}
+				return nil
+			}
+			r := newRig(t, fakeRecordLogs(1), store, Partition{TP: tpOf(0), Log: tens(5, 0)})
+			r.tier.Start()
+			time.Sleep(3*time.Second + time.Millisecond)
+			r.setParts()
+			if unlistFirst {
+				r.tier.Kick(tpOf(0))
+				synctest.Wait()
+			}
+			r.tier.DeleteTopic([]remotestorage.TopicIDPartition{tpOf(0)})
+			time.Sleep(time.Minute)
+			r.tier.Close()
+			if names := store.names(); len(names) != 0 {
+				t.Errorf("left are %v", names)
+			}
+			wantRecord(t, r, tpOf(0), copyStarted, deleteStarted, deleteFinished)
+			if n := len(r.tier.tasks); n != 0 {
+				t.Errorf("%d tasks are left", n)
+			}
+			if r.out.count("WARN") != 0 {
+				t.Errorf("a deletion is no failure of the store:\n%s", r.out)
+			}
+		})
+	}
+}
+
+// A local file that cannot be read is not the store's fault, and is said so.
+func TestLocalFailureIsNamed(t *testing.T) {
+	log := tens(1, 0)
+	log.segments[0].Data.Log.Open = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("short")), nil }
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), Partition{TP: tpOf(0), Log: log})
+	err := r.turn(Partition{TP: tpOf(0), Log: log})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || reasonOf(err) != reasonLocal {
+		t.Errorf("error %v, reason %s", err, reasonOf(err))
+	}
+}
