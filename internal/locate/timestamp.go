@@ -20,8 +20,8 @@ const (
 	maxRecords      = 256 << 20
 )
 
-// Timed is a record that was looked up by its timestamp.
-type Timed struct {
+// timed is a record that was looked up by its timestamp.
+type timed struct {
 	Offset, Timestamp int64
 	Epoch             int32
 }
@@ -34,16 +34,16 @@ func (r *Resolver) OffsetForTimestamp(ctx context.Context, tp remotestorage.Topi
 }
 
 // searchRemote also says up to where (exclusive) the remote tier was searched.
-func (r *Resolver) searchRemote(ctx context.Context, tp remotestorage.TopicIDPartition, v View, ts int64) (found Timed, searched int64, ok bool, err error) {
+func (r *Resolver) searchRemote(ctx context.Context, tp remotestorage.TopicIDPartition, v View, ts int64) (found timed, searched int64, ok bool, err error) {
 	from := v.LogStart()
 	for try := 0; ; {
 		from = max(from, v.LogStart()) // retention may have moved it (cases.md row 20)
 		h, err := r.find(tp, v, from)
 		if errors.Is(err, remote.ErrLocal) {
-			return Timed{}, from, false, nil
+			return timed{}, from, false, nil
 		}
 		if err != nil {
-			return Timed{}, from, false, err
+			return timed{}, from, false, err
 		}
 		if h.m.MaxTimestampMs >= ts {
 			found, ok, err := r.firstAtOrAfter(ctx, h, from, ts)
@@ -63,12 +63,12 @@ func (r *Resolver) searchRemote(ctx context.Context, tp remotestorage.TopicIDPar
 }
 
 // firstAtOrAfter looks in one segment, at the offsets [from, h.last].
-func (r *Resolver) firstAtOrAfter(ctx context.Context, h holding, from, ts int64) (Timed, bool, error) {
+func (r *Resolver) firstAtOrAfter(ctx context.Context, h holding, from, ts int64) (timed, bool, error) {
 	known, err := r.offsetBefore(ctx, &h.m, ts)
 	if err != nil {
-		return Timed{}, false, err
+		return timed{}, false, err
 	}
-	return r.scanRecords(ctx, h, max(from, known), func(t Timed) bool { return t.Timestamp >= ts }, ts)
+	return r.scanRecords(ctx, h, max(from, known), func(t timed) bool { return t.Timestamp >= ts }, ts)
 }
 
 // offsetBefore is an offset up to which every record has a timestamp below ts, by the time index. One that is missing or damaged is taken as empty.
@@ -87,14 +87,14 @@ func (r *Resolver) offsetBefore(ctx context.Context, m *remotestorage.RemoteLogS
 }
 
 // scanRecords gives the first record at or after from that is wanted. Batches whose largest timestamp is below atLeast are not looked into.
-func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wanted func(Timed) bool, atLeast int64) (found Timed, ok bool, err error) {
+func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wanted func(timed) bool, atLeast int64) (found timed, ok bool, err error) {
 	start, end, err := r.positions(ctx, &h.m, from, h.last)
 	if err != nil {
-		return Timed{}, false, err
+		return timed{}, false, err
 	}
 	s, err := r.stream(ctx, &h.m, start, end)
 	if err != nil {
-		return Timed{}, false, err
+		return timed{}, false, err
 	}
 	defer func() {
 		r.metrics.Scanned(s.read)
@@ -105,20 +105,20 @@ func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wante
 	for {
 		b, err := s.next()
 		if errors.Is(err, io.EOF) {
-			return Timed{}, false, nil
+			return timed{}, false, nil
 		}
 		if err != nil {
-			return Timed{}, false, placeError(&h.m, from, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
+			return timed{}, false, placeError(&h.m, from, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
 		}
 		if b.BaseOffset > h.last {
-			return Timed{}, false, nil
+			return timed{}, false, nil
 		}
 		if b.LastOffset() < from || b.MaxTimestamp < atLeast {
 			continue
 		}
 		found, ok, err := r.lookInto(ctx, s, &b, &dec, from, wanted)
 		if err != nil {
-			return Timed{}, false, placeError(&h.m, b.BaseOffset, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
+			return timed{}, false, placeError(&h.m, b.BaseOffset, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
 		}
 		if ok {
 			return found, true, nil
@@ -129,23 +129,23 @@ func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wante
 var errFound = errors.New("found")
 
 // lookInto looks through the records of the batch whose header was read last.
-func (r *Resolver) lookInto(ctx context.Context, s *batchStream, b *batch.Header, dec *codec.Decoder, from int64, wanted func(Timed) bool) (found Timed, ok bool, err error) {
+func (r *Resolver) lookInto(ctx context.Context, s *batchStream, b *batch.Header, dec *codec.Decoder, from int64, wanted func(timed) bool) (found timed, ok bool, err error) {
 	select {
 	case r.looking <- struct{}{}:
 		defer func() { <-r.looking }()
 	case <-ctx.Done():
-		return Timed{}, false, ctx.Err()
+		return timed{}, false, ctx.Err()
 	}
 	payload, err := s.payload(maxBatch)
 	if err != nil {
-		return Timed{}, false, err
+		return timed{}, false, err
 	}
 	records, err := dec.Decode(nil, b.Codec(), payload, maxRecords)
 	if err != nil {
-		return Timed{}, false, err
+		return timed{}, false, err
 	}
 	err = batch.EachRecord(records, b.NumRecords, func(rec *batch.Record) error {
-		t := Timed{Offset: b.BaseOffset + int64(rec.OffsetDelta), Timestamp: b.Timestamp(rec), Epoch: b.LeaderEpoch}
+		t := timed{Offset: b.BaseOffset + int64(rec.OffsetDelta), Timestamp: b.Timestamp(rec), Epoch: b.LeaderEpoch}
 		if t.Offset < from || !wanted(t) {
 			return nil
 		}
@@ -155,7 +155,7 @@ func (r *Resolver) lookInto(ctx context.Context, s *batchStream, b *batch.Header
 	if errors.Is(err, errFound) {
 		return found, true, nil
 	}
-	return Timed{}, false, err
+	return timed{}, false, err
 }
 
 // MaxTimestamp finds the record with the largest timestamp in the remote tier, the first one if several have it; ok is false if the tier has no record.
@@ -203,42 +203,39 @@ func (r *Resolver) newest(ctx context.Context, tp remotestorage.TopicIDPartition
 // maxIn is the largest timestamp of the records of a segment that are visible, -1 if there are none.
 func (r *Resolver) maxIn(ctx context.Context, h holding) (int64, error) {
 	top := int64(segment.NoTimestamp)
-	_, _, err := r.scanRecords(ctx, h, h.at, func(t Timed) bool {
+	_, _, err := r.scanRecords(ctx, h, h.at, func(t timed) bool {
 		top = max(top, t.Timestamp)
 		return false
 	}, 0)
 	return top, err
 }
 
-// LocalTimes is the local log, as Search needs it.
-type LocalTimes interface {
+// LocalLog is the local log, as Search needs it.
+type LocalLog interface {
 	// LocalLogStart is the first offset that the local log holds.
 	LocalLogStart() int64
-	// TimestampOffset finds the first local record whose timestamp is at or after ts.
-	TimestampOffset(ts int64) (t Timed, ok bool, err error)
+	// OffsetForTimestamp finds the first local record whose timestamp is at or after ts.
+	OffsetForTimestamp(ts int64) (offset, timestamp int64, epoch int32, ok bool, err error)
 }
 
-// Search looks in the remote tier and then in the local log. A segment may leave the local log after the remote tier was searched and before the local one
-// is: then neither search saw it, and the remote tier is searched again (cases.md row 19).
-func (r *Resolver) Search(ctx context.Context, tp remotestorage.TopicIDPartition, v View, local LocalTimes, ts int64) (Timed, bool, error) {
-	for try := 0; ; try++ {
-		found, searched, ok, err := r.searchRemote(ctx, tp, v, ts)
+// Search looks for the first record whose timestamp is at or after ts in the remote tier and then in the local log. A segment may leave the local log
+// after the remote tier was searched and before the local one is: then neither search saw it, and the remote tier is searched again (cases.md row 19).
+func (r *Resolver) Search(ctx context.Context, tp remotestorage.TopicIDPartition, v View, local LocalLog, ts int64) (offset, timestamp int64, epoch int32, ok bool, err error) {
+	for try := 0; try < 5; try++ {
+		t, searched, ok, err := r.searchRemote(ctx, tp, v, ts)
 		if err != nil || ok {
-			return found, ok, err
+			return t.Offset, t.Timestamp, t.Epoch, ok, err
 		}
-		found, ok, err = local.TimestampOffset(ts)
+		offset, timestamp, epoch, ok, err = local.OffsetForTimestamp(ts)
 		if err != nil {
-			return Timed{}, false, err
+			return 0, 0, 0, false, err
 		}
 		if start := local.LocalLogStart(); start <= searched || start <= v.LogStart() {
-			return found, ok, nil
-		}
-		if try == 5 {
-			return Timed{}, false, placeOf(tp, searched, fmt.Errorf("segments kept changing tier: %w", remote.ErrUnavailable))
+			return offset, timestamp, epoch, ok, nil
 		}
 	}
+	return 0, 0, 0, false, &remote.PlaceError{TopicIDPartition: tp, Offset: v.LogStart(), Err: errTierChanged}
 }
 
-func placeOf(tp remotestorage.TopicIDPartition, offset int64, err error) error {
-	return &remote.PlaceError{TopicIDPartition: tp, Offset: offset, Err: err}
-}
+// errTierChanged wraps remote.ErrUnavailable: a client tries again.
+var errTierChanged = fmt.Errorf("segments kept changing tier during a search by timestamp: %w", remote.ErrUnavailable)
