@@ -48,6 +48,9 @@ func (l *fakeLog) add(base, end int64, size int, maxMs int64) {
 	file := func(b []byte) remotestorage.SegmentFile {
 		return remotestorage.SegmentFile{Size: int64(len(b)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }}
 	}
+	if len(l.segments) == 0 && l.offsets.LogEnd == 0 {
+		l.offsets.LogStart, l.offsets.LocalLogStart = base, base
+	}
 	entries := l.epochs.EntriesUpTo(end + 1)
 	l.segments = append(l.segments, partlog.SegmentFiles{
 		Base: base, End: end, MaxTimestampMs: maxMs, LeaderEpochs: l.epochs.Range(base, end+1), TxnIndexEmpty: true,

@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"math"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/partlog"
@@ -12,12 +11,10 @@ import (
 // retention.bytes are left without it, and the first one that stays ends the walk.
 func expired(extents []extent, activeBytes int64, logStart int64, r *Retention, now time.Time) (newStart int64, reason string) {
 	expiry, byTime := r.expiryMs(now)
-	over := int64(math.MinInt64)
-	if limit, ok := r.maxBytes(); ok {
-		over = activeBytes - limit
-		for _, e := range extents {
-			over += e.bytes
-		}
+	limit, bySize := r.maxBytes()
+	over := activeBytes - limit
+	for _, e := range extents {
+		over += e.bytes
 	}
 	newStart = logStart
 	for _, e := range extents {
@@ -25,7 +22,7 @@ func expired(extents []extent, activeBytes int64, logStart int64, r *Retention, 
 		case e.last < logStart: // deleted already but for its objects
 		case byTime && e.maxMs <= expiry:
 			newStart, reason = e.last+1, "retention.ms"
-		case over >= e.bytes:
+		case bySize && over >= e.bytes:
 			newStart, reason = e.last+1, "retention.bytes"
 		default:
 			return newStart, reason
