@@ -71,3 +71,32 @@ func (b *Broker) apiTable() map[int16]api {
 	}
 	return table
 }
+
+// Kafka's API keys that are named in this package.
+const (
+	keyProduce                 int16 = 0
+	keyFetch                   int16 = 1
+	keyListOffsets             int16 = 2
+	keyMetadata                int16 = 3
+	keyOffsetCommit            int16 = 8
+	keyOffsetFetch             int16 = 9
+	keyFindCoordinator         int16 = 10
+	keyJoinGroup               int16 = 11
+	keyLeaveGroup              int16 = 13
+	keySyncGroup               int16 = 14
+	keyDescribeGroups          int16 = 15
+	keyListGroups              int16 = 16
+	keyApiVersions             int16 = 18
+	keyCreateTopics            int16 = 19
+	keyDeleteTopics            int16 = 20
+	keyDeleteRecords           int16 = 21
+	keyOffsetForLeaderEpoch    int16 = 23
+	keyDescribeConfigs         int16 = 32
+	keyAlterConfigs            int16 = 33
+	keyDescribeLogDirs         int16 = 35
+	keyCreatePartitions        int16 = 37
+	keyDeleteGroups            int16 = 42
+	keyIncrementalAlterConfigs int16 = 44
+	keyOffsetDelete            int16 = 47
+	keyDescribeTopicPartitions int16 = 75
+)

@@ -2,46 +2,255 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/logdir"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/topics"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // Options make a Broker.
 type Options struct {
-	FS     vfs.FS                             // nil: the operating system's
-	RSM    remotestorage.RemoteStorageManager // nil: no tiering
-	Logger *slog.Logger                       // nil: discarded
-	Clock  func() time.Time                   // nil: the system's
+	Config     *config.Broker                     // nil: the defaults, which name no data directory
+	FS         vfs.FS                             // nil: the operating system's
+	RSM        remotestorage.RemoteStorageManager // nil: no remote storage
+	Logger     *slog.Logger                       // nil: discarded
+	Clock      func() time.Time                   // nil: the system's
+	Registerer prometheus.Registerer              // nil: no metrics
 }
 
 // Broker is one node.
 type Broker struct {
-	log    *slog.Logger
-	now    func() time.Time
-	topics *topics.Registry
-	apis   map[int16]api
+	log       *slog.Logger
+	now       func() time.Time
+	fs        vfs.FS
+	dir       *logdir.Dir
+	nodeID    int32
+	clusterID string
+
+	conf        atomic.Pointer[config.Broker]
+	topics      *topics.Registry
+	logs        *logs
+	files       *partlog.Files
+	producerIDs *producerIDs
+	sessions    *session.Cache
+	groups      *groupService
+	remote      *remoteSide // nil without remote storage
+	apis        map[int16]api
+	metrics     *metrics
+
+	// changing is held while the set of topics or their configurations change, so that registry and logs change together.
+	changing sync.Mutex
+
+	server   *server
+	listener net.Listener
+
+	stop       context.CancelFunc // ends the background tasks
+	background sync.WaitGroup
+	closing    sync.Once
+	closeErr   error
 }
 
-// New makes a broker from its data directory. Nothing is served before Start.
+// New makes a broker from its data directory: all logs are open and recovered when it returns. Nothing is served before Start; Close must follow.
 func New(o Options) (*Broker, error) {
-	b := &Broker{log: o.Logger, now: o.Clock}
-	b.apis = b.apiTable()
+	b, err := newBroker(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.open(); err != nil {
+		return nil, errors.Join(err, b.abandon())
+	}
 	return b, nil
 }
 
-// Start begins to serve.
-func (b *Broker) Start(ctx context.Context) error { return nil }
+func newBroker(o Options) (*Broker, error) {
+	if o.Config == nil {
+		o.Config = config.NewBroker()
+	}
+	if err := o.Config.Validate(); err != nil {
+		return nil, err
+	}
+	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.now == nil {
+		b.now = time.Now
+	}
+	if b.fs == nil {
+		b.fs = vfs.Default
+	}
+	b.conf.Store(o.Config.Clone())
+	b.metrics = newMetrics(o.Registerer, b)
+	if o.RSM != nil {
+		b.remote = newRemoteSide(b, o.RSM, o.Registerer)
+	}
+	return b, nil
+}
+
+func (b *Broker) open() error {
+	cfg := b.config()
+	dir, err := logdir.Open(b.fs, cfg.DataDir, logdir.Options{ClusterID: cfg.ClusterID, NodeID: cfg.NodeID})
+	if err != nil {
+		return err
+	}
+	b.dir = dir
+	b.nodeID, b.clusterID = dir.Meta().NodeID, dir.Meta().ClusterID
+	b.sessions = session.NewCache(cfg.FetchSessionSlots)
+	if b.producerIDs, err = openProducerIDs(b.fs, cfg.DataDir); err != nil {
+		return err
+	}
+	if b.topics, err = topics.Open(b.fs, b.fs.PathJoin(cfg.DataDir, "topics")); err != nil {
+		return err
+	}
+	b.files = partlog.NewFiles(maxOpenFiles)
+	if b.logs, err = b.openLogs(); err != nil {
+		return err
+	}
+	if b.remote != nil {
+		if err := b.remote.open(); err != nil {
+			return err
+		}
+	}
+	if err := b.openGroups(); err != nil {
+		return err
+	}
+	b.apis = b.apiTable()
+	return nil
+}
+
+// config is the configuration in force. It is not to be changed; see setConfig.
+func (b *Broker) config() *config.Broker { return b.conf.Load() }
+
+// Start listens and begins to serve.
+func (b *Broker) Start(ctx context.Context) error {
+	cfg := b.config()
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listening for clients: %w", err)
+	}
+	b.Serve(l)
+	return nil
+}
+
+// Serve begins to serve on a listener of the caller's, which Close closes.
+func (b *Broker) Serve(l net.Listener) {
+	cfg := b.config()
+	lim := defaultLimits()
+	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, cfg.MaxConnections, cfg.ConnectionsMaxIdle
+	b.server = newServer(b.apis, lim, b.log)
+	b.server.stats = b.metrics.serverStats()
+	b.server.gone = b.connectionGone
+	b.listener = l
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	b.startBackground(ctx)
+	b.server.serve(l)
+	b.log.Info("serving", "listener", l.Addr().String(), "node.id", b.nodeID, "cluster.id", b.clusterID)
+}
 
 // Addr is the address that Start listens on.
-func (b *Broker) Addr() net.Addr { return nil }
+func (b *Broker) Addr() net.Addr { return b.listener.Addr() }
 
-// Close ends serving, then closes the logs cleanly.
-func (b *Broker) Close(ctx context.Context) error { return nil }
+// Close ends serving and the background tasks, closes the logs and marks the stop clean.
+func (b *Broker) Close(context.Context) error {
+	b.closing.Do(func() { b.closeErr = b.close() })
+	return b.closeErr
+}
 
-func (b *Broker) coreHandlers() []api { return nil }
+func (b *Broker) close() error {
+	if b.server != nil {
+		b.server.close()
+	}
+	if b.stop != nil {
+		b.stop()
+	}
+	b.background.Wait()
+	b.closeGroups()
+	if b.remote != nil {
+		b.remote.close()
+	}
+	offsets, err := b.logs.close()
+	if err != nil {
+		// What could not be closed is recovered at the next start, which it needs the absent marker for.
+		return errors.Join(err, b.dir.Close())
+	}
+	if err := b.writeCheckpoints(offsets); err != nil {
+		return errors.Join(err, b.dir.Close())
+	}
+	return errors.Join(b.dir.MarkClean(), b.dir.Close())
+}
+
+// abandon gives back what a failed open holds, without marking anything clean.
+func (b *Broker) abandon() error {
+	var errs []error
+	b.closeGroups()
+	if b.remote != nil {
+		b.remote.close()
+	}
+	if b.logs != nil {
+		_, err := b.logs.close()
+		errs = append(errs, err)
+	}
+	if b.dir != nil {
+		errs = append(errs, b.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (b *Broker) connectionGone(c *conn) {
+	if b.remote != nil {
+		b.remote.pool.Drop(c.id)
+	}
+}
+
+// advertised is the address that a client is told: the configured one, or the one that it reached us at.
+func (b *Broker) advertised(c *conn) (string, int32) {
+	address := b.config().AdvertisedListener
+	if address == "" && c != nil && c.local != nil {
+		address = c.local.String()
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address, 0
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		return host, 0
+	}
+	return host, int32(n)
+}
+
+func (b *Broker) coreHandlers() []api {
+	return []api{
+		later(3, 13, b.handleProduce),
+		later(4, 18, b.handleFetch),
+		on(1, 11, b.handleListOffsets),
+		on(0, 13, b.handleMetadata),
+		on(0, 6, b.handleFindCoordinator),
+		on(0, maxApiVersions, b.handleApiVersions),
+		on(2, 7, b.handleCreateTopics),
+		on(1, 6, b.handleDeleteTopics),
+		on(0, 2, b.handleDeleteRecords),
+		on(0, 5, b.handleInitProducerID),
+		on(2, 4, b.handleOffsetForLeaderEpoch),
+		on(1, 5, b.handleDescribeLogDirs),
+		on(0, 3, b.handleCreatePartitions),
+		on(0, 2, b.handleDescribeCluster),
+		on(0, 0, b.handleDescribeTopicPartitions),
+	}
+}

@@ -1,10 +1,342 @@
 package broker
 
-import "net"
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// conn is one client's connection.
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+const (
+	// uncountedFrame: frames to this size are not counted in the budget of frames. So the small requests that keep clients alive never wait behind
+	// large ones, and what such frames take is bounded by the number of connections.
+	uncountedFrame = 64 << 10
+	// frameGrace and frameRate bound how long a frame may take from its size to its last byte; a frame that was counted must not be held for ever.
+	frameGrace = 30 * time.Second
+	frameRate  = 64 << 10 // bytes a second
+	// maxSpare is the largest frame whose memory a connection keeps.
+	maxSpare = 1 << 20
+)
+
+// conn is one client's connection. Three goroutines: the reader takes frames in, so that it sees at once when the client has gone; the handler
+// serves requests one after the other; the writer sends the answers in that order.
 type conn struct {
-	nc       net.Conn
-	peer     string
+	srv   *server
+	id    uint64 // never used twice
+	nc    net.Conn
+	r     *bufio.Reader
+	peer  string
+	local net.Addr
+
+	// clientID and software are the last that the client gave; only the handler goroutine uses them.
 	clientID string
+
+	spare chan []byte // frames whose memory may be used again
+
+	ctx      context.Context // ends when the client has gone or the server closes
+	cancel   context.CancelFunc
+	inFlight atomic.Int32 // requests read and not yet answered
+
+	failMu sync.Mutex
+	failed error // the first reason to close that is worth a log line
+}
+
+// request is one frame on its way from reader to handler.
+type request struct {
+	wire.RequestHeader
+	api     api
+	frame   []byte
+	counted int64 // bytes of the frame budget that it holds
+}
+
+// answer is one response on its way to the writer.
+type answer struct {
+	reply
+	version       int16
+	correlationID int32
+	last          bool // close the connection instead of writing
+}
+
+// errGone: the client went away, or the server closes, while a frame was waited for.
+var errGone = errors.New("connection has gone")
+
+func newConn(s *server, nc net.Conn) *conn {
+	c := &conn{srv: s, nc: nc, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2)}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	return c
+}
+
+// stop ends the connection from outside; run returns soon after.
+func (c *conn) stop() {
+	c.cancel()
+	c.nc.Close()
+}
+
+// fail notes why the connection is to be closed. Only the first reason is kept: the others follow from it.
+func (c *conn) fail(err error) {
+	c.failMu.Lock()
+	if c.failed == nil && c.srv.ctx.Err() == nil {
+		c.failed = err
+	}
+	c.failMu.Unlock()
+}
+
+func (c *conn) run() {
+	requests := make(chan request, c.srv.limits.queuedRequests)
+	answers := make(chan answer, c.srv.limits.queuedRequests)
+	var stages sync.WaitGroup
+	stages.Go(func() { c.handleAll(requests, answers); close(answers) })
+	stages.Go(func() { c.writeAll(answers) })
+
+	err := c.readAll(requests)
+	close(requests)
+	if err != nil && !errors.Is(err, errGone) {
+		c.fail(err)
+	}
+	// The client has gone: what waits for data on its behalf ends. What was read completely is still handled: a producer with acks=0 may send
+	// and leave.
+	c.cancel()
+	stages.Wait()
+	c.nc.Close()
+	if c.failed != nil {
+		c.srv.log.Warn("connection closed", "peer", c.peer, "client", c.clientID, "reason", c.failed)
+	}
+}
+
+// readAll reads frames until the client goes (errGone) or does something that it must not (an error worth a line).
+func (c *conn) readAll(to chan<- request) error {
+	for {
+		size, err := c.awaitFrame()
+		if err != nil {
+			return err
+		}
+		req, err := c.readRequest(size)
+		if err != nil {
+			return err
+		}
+		c.inFlight.Add(1)
+		select {
+		case to <- req:
+		case <-c.ctx.Done():
+			c.done(&req)
+			return errGone
+		}
+	}
+}
+
+// awaitFrame waits for the next frame's size, at most as long as a connection may be idle.
+func (c *conn) awaitFrame() (int, error) {
+	for {
+		if c.ctx.Err() != nil {
+			return 0, errGone
+		}
+		c.nc.SetReadDeadline(c.idleEnd())
+		prefix, err := c.r.Peek(4)
+		switch {
+		case err == nil:
+			return wire.FrameSize(prefix, c.srv.limits.requestBytes)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if c.inFlight.Load() > 0 {
+				continue // not idle: it waits for us
+			}
+			if len(prefix) > 0 {
+				return 0, fmt.Errorf("frame cut off after %d bytes of its size", len(prefix))
+			}
+			c.srv.log.Debug("idle connection closed", "peer", c.peer)
+			return 0, errGone
+		case errors.Is(err, io.EOF) && len(prefix) > 0:
+			return 0, fmt.Errorf("frame cut off after %d bytes of its size", len(prefix))
+		default:
+			return 0, errGone // EOF, reset, or closed by us: clients come and go
+		}
+	}
+}
+
+// idleEnd is when a connection that starts to wait now has waited too long; zero for never.
+func (c *conn) idleEnd() time.Time {
+	if c.srv.limits.idle <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(c.srv.limits.idle)
+}
+
+// readRequest reads the frame that awaitFrame found, and its header.
+func (c *conn) readRequest(size int) (request, error) {
+	var req request
+	var buf []byte
+	select {
+	case buf = <-c.spare:
+	default:
+	}
+	if size > uncountedFrame {
+		if int64(size) > c.srv.limits.queuedBytes {
+			return req, fmt.Errorf("frame of %d bytes, queued.max.request.bytes is %d", size, c.srv.limits.queuedBytes)
+		}
+		if err := c.srv.frames.Acquire(c.ctx, int64(size)); err != nil {
+			return req, errGone
+		}
+		req.counted = int64(size)
+	}
+	c.nc.SetReadDeadline(time.Now().Add(frameGrace + time.Duration(size/frameRate)*time.Second))
+	frame, err := wire.ReadFrame(c.r, c.srv.limits.requestBytes, buf)
+	if err == nil {
+		err = c.parse(&req, frame)
+	}
+	if err != nil {
+		c.srv.frames.Release(req.counted)
+		req.counted = 0
+		if c.srv.ctx.Err() == nil {
+			err = fmt.Errorf("reading a request of %d bytes: %w", size, err)
+		}
+	}
+	return req, err
+}
+
+func (c *conn) parse(req *request, frame []byte) error {
+	h, err := wire.ParseRequestHeader(frame)
+	if err != nil {
+		return err
+	}
+	req.RequestHeader, req.frame = h, frame
+	a, known := c.srv.apis[h.Key]
+	if !known {
+		return fmt.Errorf("unknown API key %d, version %d", h.Key, h.Version)
+	}
+	req.api = a
+	if h.Key == keyApiVersions && h.Version > a.max {
+		return nil // answered in version 0, so that the client learns what there is
+	}
+	if h.Version < a.min || h.Version > a.max {
+		return fmt.Errorf("%s version %d, %d to %d are served", kmsg.NameForKey(h.Key), h.Version, a.min, a.max)
+	}
+	if limit := bodyLimit(h.Key); len(h.Body) > limit {
+		return fmt.Errorf("%s request of %d bytes, limit %d", kmsg.NameForKey(h.Key), len(h.Body), limit)
+	}
+	return nil
+}
+
+// done gives back what a request held. A produce request's memory is used again: the log has copied what it needs. Other requests' byte slices may
+// live on, in a session or a group.
+func (c *conn) done(req *request) {
+	c.srv.frames.Release(req.counted)
+	req.counted = 0
+	if req.Key != keyProduce || cap(req.frame) > maxSpare {
+		return
+	}
+	select {
+	case c.spare <- req.frame[:0]:
+	default:
+	}
+}
+
+func (c *conn) handleAll(from <-chan request, to chan<- answer) {
+	broken := false
+	for req := range from {
+		if broken {
+			c.done(&req)
+			continue
+		}
+		r, err := c.handle(&req)
+		c.done(&req)
+		if err != nil {
+			// A request that cannot be answered ends the connection; those behind it are dropped, as if they had come too late.
+			c.fail(fmt.Errorf("%s request, version %d: %w", kmsg.NameForKey(req.Key), req.Version, err))
+			to <- answer{last: true}
+			broken = true
+			continue
+		}
+		version := req.Version
+		if req.Key == keyApiVersions && version > req.api.max {
+			version = 0
+		}
+		// The writer takes answers until the channel is closed, whatever happens to it: this never blocks for good.
+		to <- answer{reply: r, version: version, correlationID: req.CorrelationID}
+	}
+}
+
+// handle decodes and serves one request. A panic in a handler costs that connection and nothing else.
+func (c *conn) handle(req *request) (r reply, err error) {
+	start := time.Now()
+	defer func() {
+		if p := recover(); p != nil {
+			c.srv.log.Error("panic in a handler", "peer", c.peer, "api", kmsg.NameForKey(req.Key), "version", req.Version, "panic", p, "stack", string(debug.Stack()))
+			r, err = nil, errors.New("internal error")
+		}
+		if c.srv.stats.handled != nil {
+			c.srv.stats.handled(req.Key, time.Since(start))
+		}
+	}()
+	if req.ClientID != nil {
+		c.clientID = *req.ClientID
+	}
+	kreq := kmsg.RequestForKey(req.Key)
+	kreq.SetVersion(req.Version)
+	if req.Key == keyApiVersions && req.Version > req.api.max {
+		return req.api.serve(c.ctx, c, kreq) // the body is of a version that nobody here can read
+	}
+	if err := checkBody(req.Key, req.Version, req.Body); err != nil {
+		return nil, err
+	}
+	if err := kreq.ReadFrom(req.Body); err != nil {
+		return nil, fmt.Errorf("%w: %w", wire.ErrMalformed, err)
+	}
+	return req.api.serve(c.ctx, c, kreq)
+}
+
+// writeAll sends answers in order. After a failure it goes on taking them, to release what they hold.
+func (c *conn) writeAll(from <-chan answer) {
+	broken := false
+	for a := range from {
+		if a.last {
+			c.stop()
+			broken = true
+		}
+		if a.reply != nil {
+			if !broken {
+				broken = !c.write(&a)
+			}
+			a.release()
+		}
+		c.inFlight.Add(-1)
+	}
+}
+
+func (c *conn) write(a *answer) bool {
+	bufs, err := a.buffers(c.ctx, a.version, a.correlationID)
+	if err != nil {
+		if c.ctx.Err() == nil {
+			c.fail(err)
+		}
+		c.stop()
+		return false
+	}
+	if c.srv.stats.sent != nil {
+		c.srv.stats.sent(frameLen(bufs))
+	}
+	// A client that does not read its answers is as idle as one that does not ask.
+	c.nc.SetWriteDeadline(c.idleEnd())
+	if _, err := bufs.WriteTo(c.nc); err != nil {
+		c.stop()
+		return false
+	}
+	return true
+}
+
+func frameLen(bufs net.Buffers) int64 {
+	if len(bufs) == 0 || len(bufs[0]) < 4 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint32(bufs[0])) + 4
 }

@@ -38,9 +38,13 @@ const (
 	errOutOfOrderSequence       int16 = 45
 	errDuplicateSequence        int16 = 46
 	errInvalidProducerEpoch     int16 = 47
+	errInvalidTxnState          int16 = 48
+	errCoordinatorFenced        int16 = 52
 	errStorage                  int16 = 56
 	errUnknownProducerID        int16 = 59
 	errOperationNotAttempted    int16 = 55
+	errTopicDeletionDisabled    int16 = 73
+	errUnsupportedEndpoint      int16 = 115
 	errNonEmptyGroup            int16 = 68
 	errGroupIDNotFound          int16 = 69
 	errFencedLeaderEpoch        int16 = 74

@@ -1,0 +1,182 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// Produce, versions 3 to 13. acks=all is answered after the records are on stable storage (acks.all.sync), acks=1 after they are in the page cache. While
+// one request waits for the disk, those behind it on the connection are appended already, so that one sync serves them all. Internal topics are refused
+// with INVALID_TOPIC_EXCEPTION. Transactional batches are refused as long as there are no transactions.
+
+const (
+	acksAll    = -1
+	acksNone   = 0
+	acksLeader = 1
+
+	codecZstd            = 4
+	firstProduceWithZstd = 7
+)
+
+func (b *Broker) handleProduce(_ context.Context, _ *conn, req *kmsg.ProduceRequest) (reply, error) {
+	resp := kmsg.NewPtrProduceResponse()
+	r := &produced{Response: resp, timeout: time.Duration(max(req.TimeoutMillis, 0)) * time.Millisecond}
+	sync := req.Acks == acksAll && b.config().AcksAllSync
+	var failed error
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		out := kmsg.NewProduceResponseTopic()
+		out.Topic, out.TopicID = t.Topic, t.TopicID
+		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.Partitions))
+		for j := range t.Partitions {
+			p, info, err := b.produce(req, t, &t.Partitions[j], &out.Partitions[j])
+			if err != nil && failed == nil {
+				failed = err
+			}
+			if err == nil && sync {
+				r.waits = append(r.waits, wait{&out.Partitions[j], p.log, info.LastOffset + 1})
+			}
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	if req.Acks != acksNone {
+		return r, nil
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("acks=0: %w", failed) // there is no other way to tell the producer
+	}
+	return nil, nil
+}
+
+func (b *Broker) produce(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (*partition, partlog.AppendInfo, error) {
+	out.Default()
+	out.Partition, out.BaseOffset, out.LogAppendTime, out.LogStartOffset = in.Partition, -1, -1, -1
+	fail := func(code int16, err error) (*partition, partlog.AppendInfo, error) {
+		out.ErrorCode, out.ErrorMessage = code, kmsg.StringPtr(err.Error())
+		return nil, partlog.AppendInfo{}, err
+	}
+	p, code := b.resolvePartition(req.Version >= 13, t.Topic, t.TopicID, in.Partition)
+	if code != errNone {
+		return fail(code, errors.New("no such topic or partition"))
+	}
+	if code, err := checkProduce(req, p, in.Records); err != nil {
+		return fail(code, err)
+	}
+	info, err := p.log.Append(in.Records, partlog.Client)
+	if err != nil {
+		if errors.Is(err, partlog.ErrStorage) {
+			b.log.Error("appending", "partition", p.tp.String(), "err", err)
+		}
+		return fail(appendError(err), err)
+	}
+	b.metrics.produced(len(in.Records))
+	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = info.BaseOffset, info.LogAppendTimeMs, info.LogStartOffset
+	return p, info, nil
+}
+
+// checkProduce looks at what the log does not know of.
+func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16, error) {
+	switch {
+	case req.Acks != acksAll && req.Acks != acksNone && req.Acks != acksLeader:
+		return errInvalidRequiredAcks, fmt.Errorf("acks %d, -1, 0 and 1 are known", req.Acks)
+	case p.internal:
+		return errInvalidTopic, fmt.Errorf("%s is internal", p.tp.Topic)
+	case req.TransactionID != nil:
+		return errInvalidTxnState, errors.New("transactions are not supported by this broker")
+	case len(records) == 0:
+		return errInvalidRecord, errors.New("no records for the partition")
+	}
+	h, err := batch.ParseHeader(records)
+	if err != nil {
+		return errNone, nil // the log says what is wrong
+	}
+	if h.IsTransactional() {
+		return errInvalidTxnState, errors.New("transactions are not supported by this broker")
+	}
+	if h.Codec() == codecZstd && req.Version < firstProduceWithZstd {
+		return errUnsupportedCompression, fmt.Errorf("zstd needs Produce version %d", firstProduceWithZstd)
+	}
+	return errNone, nil
+}
+
+// resolvePartition finds a partition by its topic's name or, where the request's version says so, id.
+func (b *Broker) resolvePartition(byID bool, name string, id [16]byte, n int32) (*partition, int16) {
+	if byID {
+		t, ok := b.topics.ByID(id)
+		if !ok {
+			return nil, errUnknownTopicID
+		}
+		name = t.Name
+	}
+	p := b.partition(name, n)
+	if p == nil {
+		return nil, errUnknownTopicOrPartition
+	}
+	return p, errNone
+}
+
+// produced is a produce answer that may still have to wait for the disk.
+type produced struct {
+	kmsg.Response
+	timeout time.Duration
+	waits   []wait
+}
+
+type wait struct {
+	out *kmsg.ProduceResponseTopicPartition
+	log *partlog.Log
+	end int64
+}
+
+func (r *produced) buffers(ctx context.Context, version int16, correlationID int32) (net.Buffers, error) {
+	if len(r.waits) > 0 {
+		r.sync(ctx)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	r.SetVersion(version)
+	return net.Buffers{wire.AppendResponse(nil, r.Response, correlationID)}, nil
+}
+
+func (*produced) release() {}
+
+// sync waits for all partitions at once: their syncs run beside each other.
+func (r *produced) sync(ctx context.Context) {
+	if r.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+	}
+	if len(r.waits) == 1 {
+		r.waits[0].sync(ctx)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range r.waits {
+		all.Go(func() { r.waits[i].sync(ctx) })
+	}
+	all.Wait()
+}
+
+func (w *wait) sync(ctx context.Context) {
+	err := w.log.Sync(ctx, w.end)
+	if err == nil {
+		return
+	}
+	w.out.ErrorCode, w.out.ErrorMessage = appendError(err), kmsg.StringPtr(err.Error())
+	if errors.Is(err, context.DeadlineExceeded) {
+		w.out.ErrorCode = errRequestTimedOut
+	}
+	w.out.BaseOffset, w.out.LogAppendTime, w.out.LogStartOffset = -1, -1, -1
+}

@@ -1,0 +1,179 @@
+package broker
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/fetch"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// Fetch, versions 4 to 18, with KIP-1248's and KIP-1178's tags from 12 on (docs/format/wire.md). Differences from Apache Kafka: max wait holds for remote
+// reads too, and one that is slower goes on and serves the next fetch; what lies after the end of a leader epoch is not served from a remote segment of an
+// abandoned lineage; followers are not served.
+
+const isolationCommitted = 1
+
+// fetchRequest is what all partitions of one Fetch have in common.
+type fetchRequest struct {
+	owner     uint64 // of pooled readers
+	version   int16
+	committed bool
+	consumer  bool
+	formats   []string // that the client reads itself
+}
+
+func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchRequest) (reply, error) {
+	f, code := b.sessions.Apply(req)
+	if code != errNone {
+		return &fetched{resp: wire.FetchResponse{ErrorCode: code, SessionID: req.SessionID}}, nil
+	}
+	r := fetchRequest{owner: c.id, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
+	var err error
+	if r.formats, err = wire.SupportedStorageFormatVersions(req); err != nil {
+		return nil, err
+	}
+	parts := make([]fetch.Part, len(f.Parts))
+	limits := make([]int, len(f.Parts))
+	for i := range f.Parts {
+		if parts[i], limits[i], err = b.fetchPart(&r, &f.Parts[i]); err != nil {
+			return nil, err
+		}
+	}
+	l := fetch.Limits{
+		MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
+	}
+	results := fetch.Collect(ctx, l, parts, limits)
+	resp := wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
+	b.metrics.fetched(&resp)
+	return &fetched{resp: resp}, nil
+}
+
+func isConsumer(req *kmsg.FetchRequest) bool {
+	if req.Version >= 15 {
+		return req.ReplicaState.ID == -1
+	}
+	return req.ReplicaID == -1
+}
+
+// fetched is a Fetch answer; its record bytes go from where they lie to the socket.
+type fetched struct {
+	resp    wire.FetchResponse
+	scratch *[]byte
+}
+
+// scratches are for what is not record bytes of answers: 64 KiB hold a thousand partitions.
+var scratches = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+const maxScratch = 64 << 10
+
+func (f *fetched) buffers(_ context.Context, version int16, correlationID int32) (net.Buffers, error) {
+	f.scratch = scratches.Get().(*[]byte)
+	return f.resp.Buffers(version, correlationID, (*f.scratch)[:0]), nil
+}
+
+func (f *fetched) release() {
+	f.resp.Release()
+	if f.scratch != nil && cap(*f.scratch) <= maxScratch {
+		scratches.Put(f.scratch)
+	}
+}
+
+// fetchPart makes the source of one partition, and gives its own limit.
+func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, int, error) {
+	limit := int(asked.PartitionMaxBytes)
+	p, code := b.resolvePartition(r.version >= 13, asked.Topic, asked.TopicID, asked.Partition)
+	if code != errNone {
+		return failedPart{failedPartition(asked.Partition, code)}, limit, nil
+	}
+	o := p.log.Offsets()
+	if failed := b.fence(p, asked, &o); failed != nil {
+		return failedPart{*failed}, limit, nil
+	}
+	local := &localPart{partition: p, offset: asked.FetchOffset, committed: r.committed}
+	if asked.FetchOffset >= o.LocalLogStart || b.remote == nil || !p.config().RemoteStorage && !b.remote.knows(p) {
+		return local, limit, nil
+	}
+	remoteLimit, err := wire.RemotePartitionMaxBytes(&asked.FetchRequestTopicPartition)
+	if err != nil {
+		return nil, 0, err
+	}
+	if remoteLimit >= 0 {
+		limit = int(remoteLimit)
+	}
+	wanted, err := wire.LocationRequested(&asked.FetchRequestTopicPartition)
+	if err != nil {
+		return nil, 0, err
+	}
+	read := &remotePart{side: b.remote, local: local, localLimit: int(asked.PartitionMaxBytes), owner: r.owner, limit: limit}
+	if wanted && r.consumer && b.remote.offers(r.formats) {
+		return &locationPart{remotePart: read}, limit, nil
+	}
+	return read, limit, nil
+}
+
+// fence judges the epochs and the offset that a fetch names. nil: it may be read.
+func (b *Broker) fence(p *partition, asked *session.Part, o *logOffsets) *wire.FetchPartition {
+	if code := fenceEpoch(p, asked.CurrentLeaderEpoch); code != errNone {
+		failed := failedPartition(asked.Partition, code)
+		if code == errFencedLeaderEpoch {
+			failed.CurrentLeader = &wire.LeaderAndEpoch{LeaderID: b.nodeID, LeaderEpoch: p.log.LeaderEpoch()}
+		}
+		return &failed
+	}
+	if asked.LastFetchedEpoch >= 0 {
+		epoch, end := p.log.Epochs().EndOffsetFor(asked.LastFetchedEpoch, o.LogEnd)
+		switch {
+		case epoch < 0 || end < 0:
+			// Apache Kafka ignores an unknown epoch where the offset is to be read remotely.
+			if asked.FetchOffset >= o.LocalLogStart {
+				failed := failedPartition(asked.Partition, errOffsetOutOfRange)
+				return &failed
+			}
+		case epoch < asked.LastFetchedEpoch || end < asked.FetchOffset:
+			diverging := emptyPartition(asked.Partition, o)
+			diverging.Diverging = &wire.EpochEnd{Epoch: epoch, EndOffset: end}
+			return &diverging
+		}
+	}
+	if asked.FetchOffset < o.LogStart || asked.FetchOffset > o.LogEnd {
+		failed := failedPartition(asked.Partition, errOffsetOutOfRange)
+		return &failed
+	}
+	return nil
+}
+
+// fenceEpoch compares a client's leader epoch (-1: it knows none) with the partition's.
+func fenceEpoch(p *partition, current int32) int16 {
+	switch epoch := p.log.LeaderEpoch(); {
+	case current < 0 || current == epoch:
+		return errNone
+	case current < epoch:
+		return errFencedLeaderEpoch
+	}
+	return errUnknownLeaderEpoch
+}
+
+// failedPartition is an answer with an error: offsets -1, no aborted list, as Apache Kafka's.
+func failedPartition(n int32, code int16) wire.FetchPartition {
+	return wire.FetchPartition{Partition: n, ErrorCode: code, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, PreferredReadReplica: -1}
+}
+
+// emptyPartition is an answer with the partition's offsets as they are now.
+func emptyPartition(n int32, o *logOffsets) wire.FetchPartition {
+	return wire.FetchPartition{
+		Partition: n, HighWatermark: o.HighWatermark, LastStableOffset: o.LastStable, LogStartOffset: o.LogStart, PreferredReadReplica: -1,
+	}
+}
+
+// failedPart is an answer that is known already.
+type failedPart struct{ answer wire.FetchPartition }
+
+func (f failedPart) Available() (int, bool)             { return 0, true }
+func (f failedPart) Read(int, bool) wire.FetchPartition { return f.answer }
+func (f failedPart) Subscribe(func()) (cancel func())   { return func() {} }

@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rewind-kafka/rewind/internal/locate"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/tier"
+)
+
+// ListOffsets, versions 1 to 11. Max timestamp (-3) looks at both tiers; Apache Kafka looks at the local log only. The timeout of version 10 is not looked
+// at: remote lookups end with remote.fetch.max.wait.ms.
+
+// Special timestamps.
+const (
+	offsetLatest          = -1
+	offsetEarliest        = -2
+	offsetMaxTimestamp    = -3
+	offsetEarliestLocal   = -4
+	offsetLatestTiered    = -5
+	offsetEarliestPending = -6
+)
+
+// specialSince is the first version that knows a special timestamp.
+var specialSince = map[int64]int16{
+	offsetLatest: 0, offsetEarliest: 0, offsetMaxTimestamp: 7, offsetEarliestLocal: 8, offsetLatestTiered: 9, offsetEarliestPending: 11,
+}
+
+// maxLookups bounds the partitions of one request that are looked up at the same time.
+const maxLookups = 8
+
+func (b *Broker) handleListOffsets(ctx context.Context, _ *conn, req *kmsg.ListOffsetsRequest) (kmsg.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.config().RemoteFetchMaxWait)
+	defer cancel()
+	resp := kmsg.NewPtrListOffsetsResponse()
+	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, len(req.Topics))
+	var g errgroup.Group
+	g.SetLimit(maxLookups)
+	for i := range req.Topics {
+		t, out := &req.Topics[i], &resp.Topics[i]
+		out.Topic = t.Topic
+		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(t.Partitions))
+		for j := range t.Partitions {
+			in, out := &t.Partitions[j], &out.Partitions[j]
+			out.Default()
+			out.Partition, out.Timestamp, out.Offset, out.LeaderEpoch = in.Partition, -1, -1, -1
+			p := b.partition(t.Topic, in.Partition)
+			if p == nil {
+				out.ErrorCode = errUnknownTopicOrPartition
+				continue
+			}
+			if in.Timestamp == offsetLatest || in.Timestamp == offsetEarliest {
+				b.listOffset(ctx, req, p, in, out)
+				continue
+			}
+			g.Go(func() error { b.listOffset(ctx, req, p, in, out); return nil })
+		}
+	}
+	return resp, g.Wait()
+}
+
+func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p *partition, in *kmsg.ListOffsetsRequestTopicPartition, out *kmsg.ListOffsetsResponseTopicPartition) {
+	if out.ErrorCode = fenceEpoch(p, in.CurrentLeaderEpoch); out.ErrorCode != errNone {
+		return
+	}
+	if in.Timestamp < 0 {
+		if since, known := specialSince[in.Timestamp]; !known || req.Version < since {
+			out.ErrorCode = errUnsupportedVersion
+			return
+		}
+	}
+	found, err := b.offsetFor(ctx, p, in.Timestamp, req.IsolationLevel == isolationCommitted)
+	switch {
+	case err == nil:
+		out.Offset, out.Timestamp, out.LeaderEpoch = found.Offset, found.Timestamp, found.Epoch
+	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		out.ErrorCode = errStorage
+	default:
+		b.log.Warn("looking up an offset", "partition", p.tp.String(), "timestamp", in.Timestamp, "err", err)
+		out.ErrorCode = readError(err)
+	}
+}
+
+var nothingFound = locate.Timed{Offset: -1, Timestamp: -1, Epoch: -1}
+
+// offsetFor answers one question. Special timestamps have no timestamp in the answer.
+func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committed bool) (locate.Timed, error) {
+	o := p.log.Offsets()
+	bound := o.HighWatermark
+	if committed {
+		bound = o.LastStable
+	}
+	switch ts {
+	case offsetLatest:
+		return locate.Timed{Offset: bound, Timestamp: -1, Epoch: p.log.LeaderEpoch()}, nil
+	case offsetEarliest:
+		return at(p, o.LogStart), nil
+	case offsetEarliestLocal:
+		return at(p, max(o.LocalLogStart, o.LogStart)), nil
+	case offsetLatestTiered:
+		return b.highestTiered(p), nil
+	case offsetEarliestPending:
+		return b.earliestPending(p, &o), nil
+	case offsetMaxTimestamp:
+		return b.maxTimestamp(ctx, p)
+	}
+	found, ok, err := b.searchTimestamp(ctx, p, ts)
+	if err != nil || !ok || found.Offset >= bound {
+		return nothingFound, err
+	}
+	return found, nil
+}
+
+// at is an offset with the epoch that it has.
+func at(p *partition, offset int64) locate.Timed {
+	epoch, ok := p.log.Epochs().EpochFor(offset)
+	if !ok {
+		epoch = -1
+		// Before the first batch the lineage may begin above the offset: then it is the earliest epoch that a reader meets.
+		if entries := p.log.Epochs().Entries(); len(entries) > 0 {
+			epoch = entries[0].LeaderEpoch
+		}
+	}
+	return locate.Timed{Offset: offset, Timestamp: -1, Epoch: epoch}
+}
+
+func (b *Broker) highestTiered(p *partition) locate.Timed {
+	if b.remote == nil {
+		return nothingFound
+	}
+	offset, epoch, ok := b.remote.tier.HighestTiered(tier.Partition{TP: p.tp, Log: p.log})
+	if !ok {
+		return nothingFound
+	}
+	return locate.Timed{Offset: offset, Timestamp: -1, Epoch: epoch}
+}
+
+func (b *Broker) earliestPending(p *partition, o *logOffsets) locate.Timed {
+	if o.LogEnd == 0 || b.remote == nil || !p.config().RemoteStorage {
+		return nothingFound
+	}
+	next := int64(0)
+	if t := b.highestTiered(p); t.Offset >= 0 {
+		next = t.Offset + 1
+	}
+	return at(p, max(next, o.LogStart))
+}
+
+func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (locate.Timed, bool, error) {
+	v := view{p.log}
+	if b.remote == nil || !b.remote.knows(p) {
+		return v.TimestampOffset(ts)
+	}
+	return b.remote.resolver.Search(ctx, p.tp, v, v, ts)
+}
+
+func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (locate.Timed, error) {
+	best := nothingFound
+	if b.remote != nil && b.remote.knows(p) {
+		offset, ts, epoch, ok, err := b.remote.resolver.MaxTimestamp(ctx, p.tp, view{p.log})
+		if err != nil {
+			return best, err
+		}
+		if ok {
+			best = locate.Timed{Offset: offset, Timestamp: ts, Epoch: epoch}
+		}
+	}
+	offset, ts, epoch, ok, err := p.log.MaxTimestamp()
+	if err != nil {
+		return best, err
+	}
+	if ok && ts > best.Timestamp {
+		best = locate.Timed{Offset: offset, Timestamp: ts, Epoch: epoch}
+	}
+	return best, nil
+}

@@ -1,0 +1,101 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/topics"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// Metadata, versions 0 to 13. A topic that is created on the way (auto.create.topics.enable) is answered with its leader at once; Apache Kafka says
+// LEADER_NOT_AVAILABLE first.
+
+// What AuthorizedOperations holds without an authorizer: every operation that the resource knows.
+const (
+	allTopicOperations   = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
+	allClusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
+	noOperations         = -1 << 31
+)
+
+func (b *Broker) handleMetadata(_ context.Context, c *conn, req *kmsg.MetadataRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrMetadataResponse()
+	node := kmsg.NewMetadataResponseBroker()
+	node.NodeID = b.nodeID
+	node.Host, node.Port = b.advertised(c)
+	resp.Brokers = append(resp.Brokers, node)
+	resp.ClusterID, resp.ControllerID = kmsg.StringPtr(b.clusterID), b.nodeID
+	if req.IncludeClusterAuthorizedOperations {
+		resp.AuthorizedOperations = allClusterOperations
+	}
+	create := b.config().AutoCreateTopics && (req.Version < 4 || req.AllowAutoTopicCreation)
+	switch {
+	case req.Topics == nil, req.Version == 0 && len(req.Topics) == 0: // version 0 had no null list
+		for _, t := range b.topics.List() {
+			resp.Topics = append(resp.Topics, b.metadataTopic(&t))
+		}
+	default:
+		for i := range req.Topics {
+			resp.Topics = append(resp.Topics, b.metadataFor(&req.Topics[i], create))
+		}
+	}
+	if req.IncludeTopicAuthorizedOperations {
+		for i := range resp.Topics {
+			resp.Topics[i].AuthorizedOperations = allTopicOperations
+		}
+	}
+	return resp, nil
+}
+
+func (b *Broker) metadataFor(asked *kmsg.MetadataRequestTopic, create bool) kmsg.MetadataResponseTopic {
+	failed := kmsg.NewMetadataResponseTopic()
+	failed.Topic, failed.TopicID = asked.Topic, asked.TopicID
+	if asked.Topic == nil {
+		t, ok := b.topics.ByID(asked.TopicID)
+		if !ok {
+			failed.ErrorCode = errUnknownTopicID
+			return failed
+		}
+		return b.metadataTopic(&t)
+	}
+	name := *asked.Topic
+	t, ok := b.topics.Get(name)
+	if ok && asked.TopicID != [16]byte{} && remotestorage.UUID(asked.TopicID) != t.ID {
+		failed.ErrorCode = errInconsistentTopicID
+		return failed
+	}
+	if !ok {
+		if err := topics.CheckName(name); err != nil {
+			failed.ErrorCode = errInvalidTopic
+			return failed
+		}
+		if !create || internalTopic(name) {
+			failed.ErrorCode = errUnknownTopicOrPartition
+			return failed
+		}
+		var err error
+		if t, err = b.createTopic(topics.Topic{Name: name, Partitions: b.config().NumPartitions}); err != nil {
+			if !errors.Is(err, topics.ErrExists) { // somebody else was faster
+				b.log.Warn("creating a topic that a client asked for", "topic", name, "err", err)
+				failed.ErrorCode = topicError(err)
+				return failed
+			}
+			t, _ = b.topics.Get(name)
+		}
+	}
+	return b.metadataTopic(&t)
+}
+
+func (b *Broker) metadataTopic(t *topics.Topic) kmsg.MetadataResponseTopic {
+	out := kmsg.NewMetadataResponseTopic()
+	out.Topic, out.TopicID, out.IsInternal = kmsg.StringPtr(t.Name), t.ID, t.Internal
+	for i := range t.Partitions {
+		p := kmsg.NewMetadataResponseTopicPartition()
+		p.Partition, p.Leader, p.LeaderEpoch = i, b.nodeID, b.epochOf(t.Name, i)
+		p.Replicas, p.ISR, p.OfflineReplicas = []int32{b.nodeID}, []int32{b.nodeID}, []int32{}
+		out.Partitions = append(out.Partitions, p)
+	}
+	return out
+}

@@ -1,0 +1,32 @@
+package broker
+
+import (
+	"context"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ApiVersions, versions 0 to 4. A newer version is answered in version 0 with error 35 and the key list (KIP-511).
+//
+// Produce is listed from version 0 although 3 is the oldest served, as Apache Kafka does: librdkafka takes a broker without old versions of it for one that
+// cannot take today's record batches.
+
+func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrApiVersionsResponse()
+	if req.Version > maxApiVersions {
+		resp.ErrorCode = errUnsupportedVersion
+	}
+	for _, a := range b.apis {
+		k := kmsg.NewApiVersionsResponseApiKey()
+		k.ApiKey, k.MinVersion, k.MaxVersion = a.key, a.min, a.max
+		if a.key == keyProduce {
+			k.MinVersion = 0
+		}
+		resp.ApiKeys = append(resp.ApiKeys, k)
+	}
+	slices.SortFunc(resp.ApiKeys, func(a, b kmsg.ApiVersionsResponseApiKey) int { return int(a.ApiKey) - int(b.ApiKey) })
+	return resp, nil
+}
+
+const maxApiVersions = 4

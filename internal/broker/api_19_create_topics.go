@@ -1,0 +1,126 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/topics"
+)
+
+// CreateTopics, versions 2 to 7. There is one node: the replication factor is 1 (or -1, the default), and an assignment may name this node only.
+// Names of internal topics are refused; Apache Kafka lets clients create them.
+
+func (b *Broker) handleCreateTopics(_ context.Context, _ *conn, req *kmsg.CreateTopicsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrCreateTopicsResponse()
+	seen := make(map[string]int, len(req.Topics))
+	for i := range req.Topics {
+		seen[req.Topics[i].Topic]++
+	}
+	for i := range req.Topics {
+		asked := &req.Topics[i]
+		if seen[asked.Topic] > 1 {
+			if seen[asked.Topic] = 0; true { // one answer for the name
+				resp.Topics = append(resp.Topics, failedTopic(asked.Topic, errInvalidRequest, "the topic is in the request more than once"))
+			}
+			continue
+		}
+		if seen[asked.Topic] == 1 {
+			resp.Topics = append(resp.Topics, b.createAsked(asked, req.ValidateOnly))
+		}
+	}
+	return resp, nil
+}
+
+func failedTopic(name string, code int16, message string) kmsg.CreateTopicsResponseTopic {
+	out := kmsg.NewCreateTopicsResponseTopic()
+	out.Topic, out.ErrorCode, out.ErrorMessage = name, code, &message
+	out.NumPartitions, out.ReplicationFactor = -1, -1
+	return out
+}
+
+func (b *Broker) createAsked(asked *kmsg.CreateTopicsRequestTopic, validateOnly bool) kmsg.CreateTopicsResponseTopic {
+	t := topics.Topic{Name: asked.Topic, Partitions: asked.NumPartitions, Configs: make(map[string]string, len(asked.Configs))}
+	if code, err := b.checkReplicas(asked, &t.Partitions); err != nil {
+		return failedTopic(asked.Topic, code, err.Error())
+	}
+	for _, c := range asked.Configs {
+		if c.Value == nil {
+			return failedTopic(asked.Topic, errInvalidConfig, fmt.Sprintf("null value for configuration %s", c.Name))
+		}
+		t.Configs[c.Name] = *c.Value
+	}
+	var err error
+	switch {
+	case internalTopic(t.Name):
+		err = fmt.Errorf("%w: %s is internal", topics.ErrName, t.Name)
+	case validateOnly:
+		if err = b.topics.Check(t.Name); err == nil {
+			_, err = config.ParseTopic(t.Configs, b.config())
+		}
+	default:
+		t, err = b.createTopic(t)
+	}
+	if err != nil {
+		return failedTopic(asked.Topic, topicError(err), err.Error())
+	}
+	return b.createdTopic(&t)
+}
+
+// checkReplicas applies the rules about partitions and replicas, and gives partitions its default.
+func (b *Broker) checkReplicas(asked *kmsg.CreateTopicsRequestTopic, partitions *int32) (int16, error) {
+	if len(asked.ReplicaAssignment) > 0 {
+		if asked.NumPartitions != -1 || asked.ReplicationFactor != -1 {
+			return errInvalidRequest, errors.New("an assignment excludes a partition count and a replication factor")
+		}
+		*partitions = int32(len(asked.ReplicaAssignment))
+		return b.checkAssignment(asked.ReplicaAssignment)
+	}
+	if asked.ReplicationFactor != -1 && asked.ReplicationFactor != 1 {
+		return errInvalidReplicationFactor, fmt.Errorf("replication factor %d, but there is one broker", asked.ReplicationFactor)
+	}
+	if *partitions == -1 {
+		*partitions = b.config().NumPartitions
+	}
+	if *partitions < 1 || *partitions > maxPartitionsPerTopic {
+		return errInvalidPartitions, fmt.Errorf("%d partitions, 1 to %d are allowed", *partitions, maxPartitionsPerTopic)
+	}
+	return errNone, nil
+}
+
+// maxPartitionsPerTopic keeps a slip of the finger from filling the disk with directories.
+const maxPartitionsPerTopic = 10_000
+
+func (b *Broker) checkAssignment(list []kmsg.CreateTopicsRequestTopicReplicaAssignment) (int16, error) {
+	seen := make(map[int32]bool, len(list))
+	for _, a := range list {
+		if a.Partition < 0 || int(a.Partition) >= len(list) || seen[a.Partition] {
+			return errInvalidReplicaAssignment, errors.New("partitions must be numbered 0, 1, 2 and so on")
+		}
+		seen[a.Partition] = true
+		if len(a.Replicas) != 1 || a.Replicas[0] != b.nodeID {
+			return errInvalidReplicaAssignment, fmt.Errorf("partition %d is assigned to %v, the only broker is %d", a.Partition, a.Replicas, b.nodeID)
+		}
+	}
+	if len(list) > maxPartitionsPerTopic {
+		return errInvalidPartitions, fmt.Errorf("%d partitions, 1 to %d are allowed", len(list), maxPartitionsPerTopic)
+	}
+	return errNone, nil
+}
+
+func (b *Broker) createdTopic(t *topics.Topic) kmsg.CreateTopicsResponseTopic {
+	out := kmsg.NewCreateTopicsResponseTopic()
+	out.Topic, out.TopicID, out.NumPartitions, out.ReplicationFactor = t.Name, t.ID, t.Partitions, 1
+	for _, e := range config.DescribeTopic(t.Configs, b.config()) {
+		c := kmsg.NewCreateTopicsResponseTopicConfig()
+		c.Name, c.Source = e.Key.Name, int8(e.Source)
+		if !e.Null {
+			c.Value = kmsg.StringPtr(e.Value)
+		}
+		out.Configs = append(out.Configs, c)
+	}
+	return out
+}

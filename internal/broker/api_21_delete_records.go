@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/partlog"
+)
+
+// DeleteRecords, versions 0 to 2. The new log start is on stable storage when it is answered.
+
+// deleteToEnd asks for everything up to the high watermark.
+const deleteToEnd = -1
+
+func (b *Broker) handleDeleteRecords(ctx context.Context, _ *conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrDeleteRecordsResponse()
+	moved := false
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		out := kmsg.NewDeleteRecordsResponseTopic()
+		out.Topic = t.Topic
+		for j := range t.Partitions {
+			p := b.deleteRecords(t.Topic, t.Partitions[j])
+			moved = moved || p.ErrorCode == errNone
+			out.Partitions = append(out.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	if moved {
+		b.checkpoint(ctx)
+	}
+	return resp, nil
+}
+
+func (b *Broker) deleteRecords(topic string, in kmsg.DeleteRecordsRequestTopicPartition) kmsg.DeleteRecordsResponseTopicPartition {
+	out := kmsg.NewDeleteRecordsResponseTopicPartition()
+	out.Partition, out.LowWatermark = in.Partition, -1
+	p := b.partition(topic, in.Partition)
+	switch {
+	case p == nil:
+		out.ErrorCode = errUnknownTopicOrPartition
+		return out
+	case p.internal:
+		out.ErrorCode = errInvalidTopic
+		return out
+	case !p.config().Delete:
+		out.ErrorCode = errPolicyViolation
+		return out
+	}
+	offset := in.Offset
+	if offset == deleteToEnd {
+		offset = p.log.Offsets().HighWatermark
+	}
+	if offset < 0 {
+		out.ErrorCode = errOffsetOutOfRange
+		return out
+	}
+	start, err := p.log.DeleteRecords(offset)
+	if err != nil {
+		out.ErrorCode = errStorage
+		if errors.Is(err, partlog.ErrOutOfRange) {
+			out.ErrorCode = errOffsetOutOfRange
+		}
+		return out
+	}
+	out.LowWatermark = start
+	if b.remote != nil {
+		b.remote.kick(p.tp)
+	}
+	return out
+}

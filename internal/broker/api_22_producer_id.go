@@ -1,0 +1,30 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// InitProducerId, versions 0 to 5. There are no transactions yet: a transactional id is answered with UNSUPPORTED_VERSION, which clients take as final.
+
+func (b *Broker) handleInitProducerID(_ context.Context, _ *conn, req *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrInitProducerIDResponse()
+	resp.ProducerID, resp.ProducerEpoch = -1, -1
+	if req.TransactionalID != nil {
+		resp.ErrorCode = errUnsupportedVersion
+		if *req.TransactionalID == "" {
+			resp.ErrorCode = errInvalidRequest
+		}
+		return resp, nil
+	}
+	// A producer that sends the id it has wants a higher epoch; without a transactional id Kafka gives it a new id.
+	id, err := b.producerIDs.next()
+	if err != nil {
+		b.log.Error("handing out a producer id", "err", err)
+		resp.ErrorCode = errStorage
+		return resp, nil
+	}
+	resp.ProducerID, resp.ProducerEpoch = id, 0
+	return resp, nil
+}

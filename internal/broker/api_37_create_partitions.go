@@ -1,0 +1,52 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// CreatePartitions, versions 0 to 3.
+
+func (b *Broker) handleCreatePartitions(_ context.Context, _ *conn, req *kmsg.CreatePartitionsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrCreatePartitionsResponse()
+	for i := range req.Topics {
+		asked := &req.Topics[i]
+		out := kmsg.NewCreatePartitionsResponseTopic()
+		out.Topic = asked.Topic
+		if code, err := b.morePartitions(asked, req.ValidateOnly); err != nil {
+			out.ErrorCode, out.ErrorMessage = code, kmsg.StringPtr(err.Error())
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	return resp, nil
+}
+
+func (b *Broker) morePartitions(asked *kmsg.CreatePartitionsRequestTopic, validateOnly bool) (int16, error) {
+	t, ok := b.topics.Get(asked.Topic)
+	switch {
+	case !ok:
+		return errUnknownTopicOrPartition, fmt.Errorf("topic %q does not exist", asked.Topic)
+	case t.Internal:
+		return errInvalidTopic, fmt.Errorf("%s is internal", t.Name)
+	case asked.Count <= t.Partitions:
+		return errInvalidPartitions, fmt.Errorf("the topic has %d partitions, %d would not be an increase", t.Partitions, asked.Count)
+	case asked.Count > maxPartitionsPerTopic:
+		return errInvalidPartitions, fmt.Errorf("%d partitions, 1 to %d are allowed", asked.Count, maxPartitionsPerTopic)
+	case asked.Assignment != nil && len(asked.Assignment) != int(asked.Count-t.Partitions):
+		return errInvalidReplicaAssignment, fmt.Errorf("%d new partitions, but %d assignments", asked.Count-t.Partitions, len(asked.Assignment))
+	}
+	for _, a := range asked.Assignment {
+		if len(a.Replicas) != 1 || a.Replicas[0] != b.nodeID {
+			return errInvalidReplicaAssignment, fmt.Errorf("assignment to %v, the only broker is %d", a.Replicas, b.nodeID)
+		}
+	}
+	if validateOnly {
+		return errNone, nil
+	}
+	if err := b.growTopic(t.Name, asked.Count); err != nil {
+		return topicError(err), err
+	}
+	return errNone, nil
+}

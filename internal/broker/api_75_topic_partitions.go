@@ -1,0 +1,88 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/topics"
+)
+
+// DescribeTopicPartitions, version 0.
+
+// maxDescribedPartitions is Kafka's max.request.partition.size.limit.
+const maxDescribedPartitions = 2000
+
+func (b *Broker) handleDescribeTopicPartitions(_ context.Context, _ *conn, req *kmsg.DescribeTopicPartitionsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
+	left := int(req.ResponsePartitionLimit)
+	if left <= 0 || left > maxDescribedPartitions {
+		left = maxDescribedPartitions
+	}
+	fromTopic, fromPartition := "", int32(0)
+	if req.Cursor != nil {
+		fromTopic, fromPartition = req.Cursor.Topic, req.Cursor.Partition
+	}
+	for _, name := range b.describedNames(req) {
+		if name < fromTopic {
+			continue
+		}
+		from := int32(0)
+		if name == fromTopic {
+			from = fromPartition
+		}
+		if left == 0 {
+			resp.NextCursor = &kmsg.DescribeTopicPartitionsResponseNextCursor{Topic: name, Partition: from}
+			return resp, nil
+		}
+		t, ok := b.topics.Get(name)
+		if !ok {
+			out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+			out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errUnknownTopicOrPartition, noOperations
+			if topics.CheckName(name) != nil {
+				out.ErrorCode = errInvalidTopic
+			}
+			resp.Topics = append(resp.Topics, out)
+			continue
+		}
+		out, next := b.describeTopic(&t, max(from, 0), &left)
+		resp.Topics = append(resp.Topics, out)
+		if next < t.Partitions {
+			resp.NextCursor = &kmsg.DescribeTopicPartitionsResponseNextCursor{Topic: name, Partition: next}
+			return resp, nil
+		}
+	}
+	return resp, nil
+}
+
+func (b *Broker) describedNames(req *kmsg.DescribeTopicPartitionsRequest) []string {
+	var names []string
+	if len(req.Topics) == 0 {
+		for _, t := range b.topics.List() {
+			names = append(names, t.Name)
+		}
+		return names
+	}
+	for i := range req.Topics {
+		names = append(names, req.Topics[i].Topic)
+	}
+	slices.SortFunc(names, strings.Compare)
+	return slices.Compact(names)
+}
+
+func (b *Broker) describeTopic(t *topics.Topic, from int32, left *int) (kmsg.DescribeTopicPartitionsResponseTopic, int32) {
+	out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+	out.Topic, out.TopicID, out.IsInternal, out.AuthorizedOperations = kmsg.StringPtr(t.Name), t.ID, t.Internal, allTopicOperations
+	i := from
+	for ; i < t.Partitions && *left > 0; i++ {
+		p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
+		p.Partition, p.LeaderID, p.LeaderEpoch = i, b.nodeID, b.epochOf(t.Name, i)
+		p.Replicas, p.ISR, p.OfflineReplicas = []int32{b.nodeID}, []int32{b.nodeID}, []int32{}
+		p.EligibleLeaderReplicas, p.LastKnownELR = []int32{}, []int32{}
+		out.Partitions = append(out.Partitions, p)
+		*left--
+	}
+	return out, i
+}

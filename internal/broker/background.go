@@ -1,0 +1,94 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/logdir"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+)
+
+type logOffsets = partlog.Offsets
+
+// startBackground starts the tasks that run as long as the broker does.
+func (b *Broker) startBackground(ctx context.Context) {
+	cfg := b.config()
+	b.every(ctx, cfg.RetentionCheckInterval, b.applyRetention)
+	b.every(ctx, cfg.CheckpointInterval, b.checkpoint)
+	if cfg.CleanerEnable {
+		b.every(ctx, cfg.CleanerBackoff, b.compact)
+	}
+}
+
+func (b *Broker) every(ctx context.Context, interval time.Duration, task func(context.Context)) {
+	b.background.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				task(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// applyRetention takes away what topics need not keep: everything past retention, or of tiered topics what is remote and past local retention.
+func (b *Broker) applyRetention(ctx context.Context) {
+	moved := false
+	for _, p := range b.logs.all() {
+		if ctx.Err() != nil {
+			return
+		}
+		deleted, err := p.log.ApplyRetention(b.now())
+		if err != nil && !errors.Is(err, partlog.ErrClosed) {
+			b.log.Error("applying retention", "partition", p.tp.String(), "err", err)
+		}
+		for _, d := range deleted {
+			moved = true
+			b.log.Info("segment deleted", "partition", p.tp.String(), "base", d.Base, "end", d.End, "bytes", d.Size, "reason", d.Reason)
+		}
+	}
+	if moved {
+		b.checkpoint(ctx)
+	}
+}
+
+func (b *Broker) compact(ctx context.Context) {
+	for _, p := range b.logs.all() {
+		c := p.config()
+		if ctx.Err() != nil {
+			return
+		}
+		if !c.Compact || p.log.Compactable() < c.MinCleanableRatio {
+			continue
+		}
+		if err := p.log.Compact(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) {
+			b.log.Error("compacting", "partition", p.tp.String(), "err", err)
+		}
+	}
+}
+
+// checkpoint writes down what a start after a crash begins from.
+func (b *Broker) checkpoint(context.Context) {
+	offsets := make(map[logdir.TopicPartition]partlog.Offsets)
+	for _, p := range b.logs.all() {
+		offsets[checkpointKey(p)] = p.log.Offsets()
+	}
+	if err := b.writeCheckpoints(offsets); err != nil {
+		b.log.Error("writing checkpoints", "err", err)
+	}
+}
+
+func (b *Broker) writeCheckpoints(offsets map[logdir.TopicPartition]partlog.Offsets) error {
+	recovery, starts, high := checkpointMaps(offsets)
+	err := errors.Join(b.dir.WriteRecoveryPoints(recovery), b.dir.WriteLogStartOffsets(starts), b.dir.WriteHighWatermarks(high))
+	if err != nil {
+		return fmt.Errorf("writing checkpoints: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package broker
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// kmsg allocates an array as long as the sender says, as long as one byte for each element is left in the frame: an element takes up to a hundred
+// bytes and more, so a frame could make it allocate a hundred times its own size, in several places. Therefore each body is walked first, without
+// allocating: the elements must really be there, and all arrays together are bounded.
+
+const (
+	// maxElements bounds the elements of all arrays of one request.
+	maxElements = 200_000
+	// maxBody bounds all requests but Produce.
+	maxBody = 8 << 20
+	// maxUnwalkedBody bounds requests whose shape is not in the table below.
+	maxUnwalkedBody = 32 << 10
+)
+
+func bodyLimit(key int16) int {
+	if key == keyProduce {
+		return 1 << 30 // socket.request.max.bytes is the limit
+	}
+	if _, ok := shapes[key]; ok {
+		return maxBody
+	}
+	return maxUnwalkedBody
+}
+
+// field is one field of a request's body: how many bytes it takes, or how its length is written.
+type field struct {
+	kind     kind
+	size     int     // of fixed
+	elements []field // of array; none: each element is of size bytes, or a string where size is 0
+	from, to int16   // versions that have it
+}
+
+type kind int8
+
+const (
+	fixed kind = iota
+	text       // string or nullable string
+	blob       // bytes or nullable bytes
+	array
+)
+
+const newest = 1<<15 - 1
+
+func fix(n int) field               { return field{kind: fixed, size: n, to: newest} }
+func str() field                    { return field{kind: text, to: newest} }
+func raw() field                    { return field{kind: blob, to: newest} }
+func list(elements ...field) field  { return field{kind: array, elements: elements, to: newest} }
+func listOf(size int) field         { return field{kind: array, size: size, to: newest} }
+func strs() field                   { return field{kind: array, to: newest} }
+func (f field) since(v int16) field { f.from = v; return f }
+func (f field) until(v int16) field { f.to = v; return f }
+
+// shapes are the bodies of the served requests that have arrays, in the order of their fields. A test fills every request of kmsg at random and walks
+// it, so the table cannot drift from what is decoded.
+var shapes = map[int16][]field{
+	keyProduce: {str().since(3), fix(2), fix(4), list(str().until(12), fix(16).since(13), list(fix(4), raw()))},
+	keyFetch: {
+		fix(4).until(14), fix(8), fix(4).since(3), fix(1).since(4), fix(8).since(7),
+		list(str().until(12), fix(16).since(13), list(fix(4), fix(4).since(9), fix(8), fix(4).since(12), fix(8).since(5), fix(4))),
+		list(str().until(12), fix(16).since(13), listOf(4)).since(7), str().since(11),
+	},
+	keyListOffsets: {
+		fix(4), fix(1).since(2),
+		list(str(), list(fix(4), fix(4).since(4), fix(8), fix(4).until(0))), fix(4).since(10),
+	},
+	keyMetadata: {list(fix(16).since(10), str()), fix(1).since(4), fix(1).since(8).until(10), fix(1).since(8)},
+	keyOffsetCommit: {
+		str(), fix(4).since(1), str().since(1), str().since(7), fix(8).since(2).until(4),
+		list(str().until(9), fix(16).since(10), list(fix(4), fix(8), fix(8).since(1).until(1), fix(4).since(6), str())),
+	},
+	keyOffsetFetch: {
+		str().until(7), list(str(), listOf(4)).until(7),
+		list(str(), str().since(9), fix(4).since(9), list(str().until(9), fix(16).since(10), listOf(4))).since(8), fix(1).since(7),
+	},
+	keyFindCoordinator: {str().until(3), fix(1).since(1), strs().since(4)},
+	keyJoinGroup:       {str(), fix(4), fix(4).since(1), str(), str().since(5), str(), list(str(), raw()), str().since(8)},
+	keySyncGroup:       {str(), fix(4), str(), str().since(3), str().since(5), str().since(5), list(str(), raw())},
+	keyLeaveGroup:      {str(), str().until(2), list(str(), str(), str().since(5)).since(3)},
+	keyDescribeGroups:  {strs(), fix(1).since(3)},
+	keyListGroups:      {strs().since(4), strs().since(5)},
+	keyCreateTopics: {
+		list(str(), fix(6), list(fix(4), listOf(4)), list(str(), str())), fix(4), fix(1).since(1),
+	},
+	keyDeleteTopics:            {strs().until(5), list(str(), fix(16)).since(6), fix(4)},
+	keyDeleteRecords:           {list(str(), list(fix(12))), fix(4)},
+	keyOffsetForLeaderEpoch:    {fix(4).since(3), list(str(), list(fix(4), fix(4).since(2), fix(4)))},
+	keyDescribeConfigs:         {list(fix(1), str(), strs()), fix(1).since(1), fix(1).since(3)},
+	keyAlterConfigs:            {list(fix(1), str(), list(str(), str())), fix(1)},
+	keyDescribeLogDirs:         {list(str(), listOf(4))},
+	keyCreatePartitions:        {list(str(), fix(4), list(listOf(4))), fix(4), fix(1)},
+	keyDeleteGroups:            {strs()},
+	keyIncrementalAlterConfigs: {list(fix(1), str(), list(str(), fix(1), str())), fix(1)},
+	keyOffsetDelete:            {str(), list(str(), list(fix(4)))},
+	keyDescribeTopicPartitions: {list(str()), fix(4)},
+}
+
+// checkBody walks a request's body as far as its arrays go.
+func checkBody(key, version int16, body []byte) error {
+	shape, ok := shapes[key]
+	if !ok {
+		return nil
+	}
+	w := walker{r: kbin.Reader{Src: body}, version: version, left: maxElements}
+	req := kmsg.RequestForKey(key)
+	req.SetVersion(version)
+	w.flexible = req.IsFlexible()
+	w.fields(shape)
+	if w.left < 0 {
+		return fmt.Errorf("%w: arrays of more than %d elements", wire.ErrMalformed, maxElements)
+	}
+	if err := w.r.Complete(); err != nil {
+		return fmt.Errorf("%w: %w", wire.ErrMalformed, err)
+	}
+	return nil
+}
+
+type walker struct {
+	r        kbin.Reader
+	version  int16
+	flexible bool
+	left     int
+}
+
+func (w *walker) fields(fields []field) {
+	for i := range fields {
+		f := &fields[i]
+		if w.version < f.from || w.version > f.to {
+			continue
+		}
+		if !w.r.Ok() || w.left < 0 {
+			return
+		}
+		w.field(f)
+	}
+}
+
+func (w *walker) field(f *field) {
+	switch f.kind {
+	case fixed:
+		w.r.Span(f.size)
+	case text:
+		if w.flexible {
+			w.span(int64(w.r.Uvarint()) - 1)
+		} else {
+			w.span(int64(w.r.Int16()))
+		}
+	case blob:
+		w.span(w.length())
+	case array:
+		w.array(f)
+	}
+}
+
+func (w *walker) length() int64 {
+	if w.flexible {
+		return int64(w.r.Uvarint()) - 1
+	}
+	return int64(w.r.Int32())
+}
+
+func (w *walker) span(n int64) {
+	if n > 0 {
+		w.r.Span(int(n))
+	}
+}
+
+func (w *walker) array(f *field) {
+	n := w.length()
+	if n <= 0 {
+		return
+	}
+	// What is not there is not walked: the count alone decides nothing.
+	if n > int64(len(w.r.Src)) || n > int64(w.left) {
+		w.left = min(w.left, int(maxElements-n))
+		w.r.Span(len(w.r.Src) + 1)
+		return
+	}
+	w.left -= int(n)
+	for ; n > 0 && w.r.Ok() && w.left >= 0; n-- {
+		switch {
+		case f.elements != nil:
+			w.fields(f.elements)
+			w.tags()
+		case f.size > 0:
+			w.r.Span(f.size)
+		default:
+			w.field(&field{kind: text})
+		}
+	}
+}
+
+// tags steps over an element's tag section; each tag counts as an element, for kmsg keeps the unknown ones.
+func (w *walker) tags() {
+	if !w.flexible {
+		return
+	}
+	for n := w.r.Uvarint(); n > 0 && w.r.Ok() && w.left >= 0; n-- {
+		w.left--
+		w.r.Uvarint()
+		w.r.Span(int(w.r.Uvarint()))
+	}
+}

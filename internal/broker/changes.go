@@ -1,0 +1,181 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/logdir"
+	"github.com/rewind-kafka/rewind/internal/topics"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// Names of the topics that the broker keeps for itself. Clients may read them; they may not write to, create or delete them.
+const (
+	offsetsTopic  = "__consumer_offsets"
+	metadataTopic = "__remote_log_metadata"
+)
+
+func internalTopic(name string) bool {
+	return name == offsetsTopic || name == metadataTopic || name == "__transaction_state"
+}
+
+// createTopic makes a topic: registered first, so that a crash afterwards is mended by the next start, which opens what is registered.
+func (b *Broker) createTopic(t topics.Topic) (topics.Topic, error) {
+	if _, err := config.ParseTopic(t.Configs, b.config()); err != nil {
+		return topics.Topic{}, err
+	}
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	t, err := b.topics.Create(t)
+	if err != nil {
+		return topics.Topic{}, err
+	}
+	tl, err := b.openTopic(&t, nil, checkpoints{})
+	if err != nil {
+		return topics.Topic{}, errors.Join(err, b.dropTopic(t.Name, tl))
+	}
+	b.logs.put(t.Name, tl)
+	b.log.Info("topic created", "topic", t.Name, "id", t.ID.String(), "partitions", t.Partitions)
+	return t, nil
+}
+
+// ensureTopic gives the logs of an internal topic, which is made if it is not there.
+func (b *Broker) ensureTopic(name string, partitions int32, configs map[string]string) (*topicLogs, error) {
+	if tl := b.logs.topic(name); tl != nil {
+		return tl, nil
+	}
+	_, err := b.createTopic(topics.Topic{Name: name, Partitions: partitions, Configs: configs, Internal: true})
+	if err != nil && !errors.Is(err, topics.ErrExists) {
+		return nil, fmt.Errorf("making internal topic %s: %w", name, err)
+	}
+	return b.logs.topic(name), nil
+}
+
+func (b *Broker) growTopic(name string, partitions int32) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	t, err := b.topics.SetPartitions(name, partitions)
+	if err != nil {
+		return err
+	}
+	tl, err := b.openTopic(&t, b.logs.topic(name), checkpoints{})
+	if tl != nil {
+		b.logs.put(name, tl)
+	}
+	return err
+}
+
+// deleteTopic begins a deletion, after which the topic is gone for good, and takes the logs away. The remote objects follow in the background.
+func (b *Broker) deleteTopic(name string) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	return b.dropTopic(name, b.logs.take(name))
+}
+
+func (b *Broker) dropTopic(name string, tl *topicLogs) error {
+	t, err := b.topics.Delete(name)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var tps []remotestorage.TopicIDPartition
+	if tl != nil {
+		for _, p := range tl.parts {
+			tps = append(tps, p.tp)
+			if err := p.log.Delete(); err != nil {
+				errs = append(errs, fmt.Errorf("deleting partition %s: %w", p.tp, err))
+			}
+		}
+	}
+	b.log.Info("topic deleted", "topic", name, "id", t.ID.String())
+	if b.groups != nil {
+		b.groups.topicDeleted(name)
+	}
+	if err := errors.Join(errs...); err != nil {
+		// The topic is gone whatever happened to its files; the next start removes them.
+		b.log.Error("removing the logs of a deleted topic", "topic", name, "err", err)
+		return nil
+	}
+	err = b.topics.Forget(t.ID)
+	if b.remote != nil {
+		b.remote.deleteTopic(tps)
+	}
+	return err
+}
+
+// setTopicConfigs replaces a topic's overrides: judged, made durable, then in force.
+func (b *Broker) setTopicConfigs(name string, overrides map[string]string) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	t, ok := b.topics.Get(name)
+	if !ok {
+		return fmt.Errorf("%w: %s", topics.ErrUnknown, name)
+	}
+	next, err := b.checkTopicConfigs(&t, overrides)
+	if err != nil {
+		return err
+	}
+	if t, err = b.topics.SetConfigs(name, overrides); err != nil {
+		return err
+	}
+	b.applyTopicConfig(b.logs.topic(name), &next)
+	return nil
+}
+
+// checkTopicConfigs tells whether a topic may get these overrides, and what they mean.
+func (b *Broker) checkTopicConfigs(t *topics.Topic, overrides map[string]string) (config.Topic, error) {
+	next, err := config.ParseTopic(overrides, b.config())
+	if err != nil {
+		return next, err
+	}
+	if tl := b.logs.topic(t.Name); tl != nil {
+		err = tl.conf.Load().ValidateChange(next)
+	}
+	return next, err
+}
+
+func (b *Broker) applyTopicConfig(tl *topicLogs, next *config.Topic) {
+	if tl == nil {
+		return
+	}
+	old := tl.conf.Swap(next)
+	for _, p := range tl.parts {
+		p.log.SetConfig(b.logConfig(next))
+		switch {
+		case b.remote == nil || b.remote.tier == nil:
+		case old.RemoteStorage && !next.RemoteStorage:
+			b.remote.disable(p)
+		case next.RemoteStorage:
+			b.remote.kick(p.tp)
+		}
+	}
+}
+
+// setConfig puts a changed broker configuration in force; topics that take defaults from it follow.
+func (b *Broker) setConfig(next *config.Broker) error {
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	b.conf.Store(next.Clone())
+	for _, t := range b.topics.List() {
+		conf, err := config.ParseTopic(t.Configs, next)
+		if err != nil {
+			b.log.Error("topic configuration is not valid any more; the old one stays in force", "topic", t.Name, "err", err)
+			continue
+		}
+		b.applyTopicConfig(b.logs.topic(t.Name), &conf)
+	}
+	return nil
+}
+
+// checkpointMaps sorts what the logs say into the three checkpoint files.
+func checkpointMaps(offsets map[logdir.TopicPartition]logOffsets) (recovery, starts, high map[logdir.TopicPartition]int64) {
+	recovery, starts, high = map[logdir.TopicPartition]int64{}, map[logdir.TopicPartition]int64{}, map[logdir.TopicPartition]int64{}
+	for k, o := range offsets {
+		recovery[k], starts[k], high[k] = o.Recovery, o.LogStart, o.HighWatermark
+	}
+	return recovery, starts, high
+}

@@ -1,0 +1,102 @@
+package broker
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// metrics are the broker's own. Labels are API names and events, never anything that a client sends.
+type metrics struct {
+	connections  prometheus.Gauge
+	requests     *prometheus.CounterVec
+	seconds      *prometheus.HistogramVec
+	sentBytes    prometheus.Counter
+	producedBy   prometheus.Counter
+	fetchedBy    prometheus.Counter
+	locations    prometheus.Counter
+	remoteFails  prometheus.Counter
+	remoteBytes  prometheus.Counter
+	remoteRanges *prometheus.CounterVec
+	remoteEvents *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: name, Help: help})
+	}
+	m := &metrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "broker", Name: "connections", Help: "Open client connections."}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "requests_total",
+			Help: "Requests handled, by API."}, []string{"api"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "rewind", Subsystem: "broker", Name: "request_seconds",
+			Help: "Time in the handler, by API; waits for data are in it, those for the disk are not.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10)}, []string{"api"}),
+		sentBytes:   counter("sent_bytes_total", "Bytes of responses written to clients."),
+		producedBy:  counter("produced_bytes_total", "Bytes of record batches appended for producers."),
+		fetchedBy:   counter("fetched_bytes_total", "Bytes of records given to consumers, from either tier."),
+		locations:   counter("locations_total", "Partitions answered with a location (KIP-1248)."),
+		remoteFails: counter("remote_read_failures_total", "Remote reads that ended with an error."),
+		remoteBytes: counter("remote_read_bytes_total", "Bytes read from the object store for fetches."),
+		remoteRanges: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "remote_ranges_total",
+			Help: "Ranged reads from the object store, by result."}, []string{"result"}),
+		remoteEvents: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "remote_events_total",
+			Help: "What happened on the way of remote reads."}, []string{"event"}),
+	}
+	if r != nil {
+		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.remoteFails, m.remoteBytes,
+			m.remoteRanges, m.remoteEvents)
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "broker", Name: "fetch_sessions",
+			Help: "Fetch sessions held."}, func() float64 {
+			if b.sessions == nil {
+				return 0
+			}
+			return float64(b.sessions.Len())
+		}))
+	}
+	return m
+}
+
+func (m *metrics) serverStats() serverStats {
+	return serverStats{
+		connected: func(delta int) { m.connections.Add(float64(delta)) },
+		handled: func(key int16, took time.Duration) {
+			name := kmsg.NameForKey(key)
+			m.requests.WithLabelValues(name).Inc()
+			m.seconds.WithLabelValues(name).Observe(took.Seconds())
+		},
+		sent: func(bytes int64) { m.sentBytes.Add(float64(bytes)) },
+	}
+}
+
+func (m *metrics) produced(bytes int) { m.producedBy.Add(float64(bytes)) }
+func (m *metrics) located()           { m.locations.Inc() }
+func (m *metrics) remoteFailed()      { m.remoteFails.Inc() }
+
+func (m *metrics) fetched(resp *wire.FetchResponse) {
+	n := 0
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			n += resp.Topics[i].Partitions[j].Records.Len()
+		}
+	}
+	m.fetchedBy.Add(float64(n))
+}
+
+func (m *metrics) remoteReads() remote.Metrics { return remoteMetrics{m} }
+
+type remoteMetrics struct{ m *metrics }
+
+func (r remoteMetrics) RangeRead(bytes int64, _ time.Duration, err error) {
+	r.m.remoteBytes.Add(float64(bytes))
+	result := "whole"
+	if err != nil {
+		result = "failed"
+	}
+	r.m.remoteRanges.WithLabelValues(result).Inc()
+}
+
+func (r remoteMetrics) Count(e remote.Event) { r.m.remoteEvents.WithLabelValues(string(e)).Inc() }

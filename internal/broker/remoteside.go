@@ -1,0 +1,232 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rewind-kafka/rewind/internal/epoch"
+	"github.com/rewind-kafka/rewind/internal/locate"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/remotelog"
+	"github.com/rewind-kafka/rewind/internal/segment"
+	"github.com/rewind-kafka/rewind/internal/tier"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+const (
+	// maxPooledReaders and pooledReaderIdle bound the remote readers that are kept between fetches.
+	maxPooledReaders = 4096
+	pooledReaderIdle = 30 * time.Second
+)
+
+// remoteSide is all that a broker with an object store has more than one without: metadata, tiering, remote reads, locations.
+type remoteSide struct {
+	b          *Broker
+	rsm        remotestorage.RemoteStorageManager
+	registerer prometheus.Registerer
+
+	metadata  *tier.MetadataLog
+	tier      *tier.Tier
+	resolver  *locate.Resolver
+	budget    *remote.Budget
+	cache     *remote.Cache
+	readers   *remote.Reader
+	pool      *remote.Pool
+	locations *locations
+
+	failMu    sync.Mutex
+	failSince map[remotestorage.TopicIDPartition]time.Time // when a failure was last logged
+}
+
+func newRemoteSide(b *Broker, rsm remotestorage.RemoteStorageManager, r prometheus.Registerer) *remoteSide {
+	return &remoteSide{b: b, rsm: rsm, registerer: r, failSince: make(map[remotestorage.TopicIDPartition]time.Time)}
+}
+
+// open replays the metadata and starts tiering. Remote data is readable when it returns; before, nothing is served, so no client is ever told that
+// history does not exist (cases.md row 15).
+func (r *remoteSide) open() error {
+	cfg := r.b.config()
+	if err := r.openMetadata(cfg.MetadataPartitions); err != nil {
+		return err
+	}
+	memory := cfg.RemoteReadMemory
+	if memory <= 0 {
+		memory = 1 << 62 // no limit
+	}
+	r.budget = remote.NewBudget(memory)
+	if cfg.RemoteReadCache > 0 {
+		r.cache = remote.NewCache(r.budget, cfg.RemoteReadCache)
+	}
+	r.readers = remote.NewReader(remote.Options{
+		Budget: r.budget, Cache: r.cache, ChunkSize: cfg.RemoteReadChunk, Parallelism: cfg.RemoteReadParallelism, ReadAhead: cfg.RemoteReadAhead,
+		Deadline: cfg.RemoteFetchMaxWait, Metrics: r.b.metrics.remoteReads(), Logger: r.b.log,
+	})
+	r.pool = remote.NewPool(r.readers, maxPooledReaders, pooledReaderIdle)
+	r.resolver = locate.New(locate.Options{
+		RSM: r.rsm, Index: r.metadata.Index(), Logger: r.b.log, IndexCacheBytes: cfg.IndexCacheBytes, TxnIndexEmptyKnown: true,
+	})
+	r.locations = newLocations(r)
+	var err error
+	r.tier, err = tier.New(tier.Options{
+		RSM: r.rsm, Metadata: r.metadata, Partitions: r.partitions, TopicExists: r.topicExists, BrokerID: r.b.nodeID, Interval: cfg.TierInterval,
+		Parallelism: cfg.TierParallelism, Clock: r.b.now, Logger: r.b.log, Registerer: r.registerer,
+	})
+	if err != nil {
+		return err
+	}
+	r.tier.Start()
+	return nil
+}
+
+func (r *remoteSide) openMetadata(partitions int32) error {
+	tl, err := r.b.ensureTopic(metadataTopic, partitions, map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
+	if err != nil {
+		return err
+	}
+	logs := make([]*partlog.Log, len(tl.parts))
+	for i, p := range tl.parts {
+		logs[i] = p.log
+	}
+	r.metadata, err = tier.NewMetadataLog(logs, remotelog.NewIndex(), tier.MetadataOptions{Logger: r.b.log, Clock: r.b.now})
+	return err
+}
+
+func (r *remoteSide) close() {
+	if r.tier != nil {
+		r.tier.Close()
+	}
+	if r.locations != nil {
+		r.locations.close()
+	}
+	if r.pool != nil {
+		r.pool.Close()
+	}
+	if r.readers != nil {
+		r.readers.Close()
+	}
+	if r.cache != nil {
+		r.cache.Close()
+	}
+}
+
+// partitions is what the tiers work on.
+func (r *remoteSide) partitions() []tier.Partition {
+	var out []tier.Partition
+	for _, p := range r.b.logs.all() {
+		c := p.config()
+		if p.internal || !c.RemoteStorage && !r.knows(p) {
+			continue
+		}
+		t := tier.Partition{TP: p.tp, Log: p.log, CopyDisabled: c.RemoteCopyDisable, RemoteOff: !c.RemoteStorage}
+		if c.Delete {
+			t.Retention = &tier.Retention{Ms: c.RetentionMs, Bytes: c.RetentionBytes}
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func (r *remoteSide) topicExists(id remotestorage.UUID) bool {
+	_, ok := r.b.topics.ByID(id)
+	return ok
+}
+
+// knows tells whether anything of the partition is, or was, remote.
+func (r *remoteSide) knows(p *partition) bool {
+	return r.metadata != nil && r.metadata.Index().Partition(p.tp) != nil
+}
+
+func (r *remoteSide) kick(tp remotestorage.TopicIDPartition) {
+	if r.tier != nil {
+		r.tier.Kick(tp)
+	}
+}
+
+// disable gives up what is remote of a topic that was taken off remote storage.
+func (r *remoteSide) disable(p *partition) {
+	if err := r.tier.DisableRemote(p.tp); err != nil {
+		r.b.log.Error("switching remote storage off", "partition", p.tp.String(), "err", err)
+	}
+}
+
+// deleteTopic has the objects of a topic removed, which must be out of the registry by now: a crash from here on is mended by the records in the metadata
+// log, which name a topic that does not exist.
+func (r *remoteSide) deleteTopic(tps []remotestorage.TopicIDPartition) {
+	if r.tier != nil {
+		r.tier.DeleteTopic(tps)
+	}
+}
+
+// view is a partition's log as the resolver needs to know it.
+type view struct{ log *partlog.Log }
+
+func (v view) Lineage() *epoch.Cache { return v.log.Epochs() }
+func (v view) LogStart() int64       { return v.log.Offsets().LogStart }
+func (v view) LocalLogStart() int64  { return v.log.Offsets().LocalLogStart }
+func (v view) LocalAborted(from, upTo int64) ([]segment.AbortedTxn, bool) {
+	return v.log.AbortedEntries(from, upTo)
+}
+
+func (v view) TimestampOffset(ts int64) (locate.Timed, bool, error) {
+	offset, timestamp, e, ok, err := v.log.OffsetForTimestamp(ts)
+	return locate.Timed{Offset: offset, Timestamp: timestamp, Epoch: e}, ok, err
+}
+
+// reader is the remote reader that stands at the offset for this owner.
+func (r *remoteSide) reader(p *partition, owner uint64, offset int64, committed bool) *remote.PartitionReader {
+	v := view{p.log}
+	return r.pool.Get(remote.PoolKey{TP: p.tp, Committed: committed, Owner: owner}, offset,
+		func(ctx context.Context, offset int64, _ error) (remote.Range, error) {
+			return r.resolver.Resolve(ctx, p.tp, v, offset, committed)
+		})
+}
+
+// offers tells whether a client that reads these formats may be sent to the store.
+func (r *remoteSide) offers(formats []string) bool {
+	return r.b.config().LocationEnable && slices.Contains(formats, remotestorage.StorageFormatApacheKafkaV1)
+}
+
+func (r *remoteSide) located(remotestorage.TopicIDPartition) { r.b.metrics.located() }
+
+// failureLogInterval is how often the failing remote reads of one partition are worth a line.
+const failureLogInterval = time.Minute
+
+// failed logs a failed remote read, once a minute for each partition.
+func (r *remoteSide) failed(tp remotestorage.TopicIDPartition, err error) {
+	r.b.metrics.remoteFailed()
+	now := r.b.now()
+	r.failMu.Lock()
+	last, known := r.failSince[tp]
+	again := !known || now.Sub(last) >= failureLogInterval
+	if again {
+		r.failSince[tp] = now
+	}
+	r.failMu.Unlock()
+	if again {
+		r.b.log.Error("remote read failed", "partition", tp.String(), "err", err)
+	}
+}
+
+// findLocation resolves an offset and makes its location. nil without an error: the server is to read it.
+func (r *remoteSide) findLocation(ctx context.Context, p *partition, offset int64, committed bool) (*locationAnswer, error) {
+	v := view{p.log}
+	rng, err := r.resolver.Resolve(ctx, p.tp, v, offset, committed)
+	if err != nil {
+		return nil, fmt.Errorf("resolving offset %d of %s: %w", offset, p.tp, err)
+	}
+	l, err := r.resolver.Location(ctx, v, &rng)
+	if errors.Is(err, locate.ErrNotOffered) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &locationAnswer{location: *l, aborted: rng.Aborted}, nil
+}

@@ -1,0 +1,142 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// limits bound what connections may take of the process.
+type limits struct {
+	requestBytes   int32         // socket.request.max.bytes
+	queuedBytes    int64         // queued.max.request.bytes: frames being read or handled, all connections together
+	connections    int           // max.connections
+	idle           time.Duration // connections.max.idle.ms
+	queuedRequests int           // per connection: read and not yet handled, or handled and not yet written
+}
+
+func defaultLimits() limits {
+	return limits{requestBytes: 100 << 20, queuedBytes: 256 << 20, connections: 1 << 20, idle: 10 * time.Minute, queuedRequests: 64}
+}
+
+// server accepts connections and owns their goroutines.
+type server struct {
+	apis   map[int16]api
+	limits limits
+	frames *semaphore.Weighted // of limits.queuedBytes
+	log    *slog.Logger
+	stats  serverStats
+	gone   func(*conn) // called once a connection's goroutines have ended; may be nil
+
+	ids atomic.Uint64
+
+	ctx    context.Context // ends when the server closes
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[*conn]struct{}
+	closed   bool
+}
+
+// serverStats are what an operator wants to see of the server; nil functions are not called.
+type serverStats struct {
+	connected func(delta int)
+	handled   func(key int16, took time.Duration)
+	sent      func(bytes int64)
+}
+
+func newServer(apis map[int16]api, l limits, log *slog.Logger) *server {
+	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, conns: make(map[*conn]struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// serve accepts on l until close. It returns at once.
+func (s *server) serve(l net.Listener) {
+	s.mu.Lock()
+	s.listener = l
+	s.mu.Unlock()
+	s.done.Go(func() { s.accept(l) })
+}
+
+func (s *server) accept(l net.Listener) {
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || s.ctx.Err() != nil {
+				return
+			}
+			// Out of descriptors, most likely: the clients that are there go on, and some will leave.
+			s.log.Error("accepting a connection", "err", err)
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		s.admit(nc)
+	}
+}
+
+// admit starts a connection, or closes it where there are too many.
+func (s *server) admit(nc net.Conn) {
+	c := newConn(s, nc)
+	c.id = s.ids.Add(1)
+	s.mu.Lock()
+	full := len(s.conns) >= s.limits.connections
+	if full || s.closed {
+		s.mu.Unlock()
+		nc.Close()
+		if full {
+			s.log.Warn("connection refused", "peer", c.peer, "max.connections", s.limits.connections)
+		}
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.done.Add(1)
+	s.mu.Unlock()
+	if s.stats.connected != nil {
+		s.stats.connected(1)
+	}
+	go func() {
+		defer s.done.Done()
+		c.run()
+		s.forget(c)
+		if s.gone != nil {
+			s.gone(c)
+		}
+	}()
+}
+
+func (s *server) forget(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	if s.stats.connected != nil {
+		s.stats.connected(-1)
+	}
+}
+
+// close stops accepting, ends every connection and waits for their goroutines.
+func (s *server) close() {
+	s.mu.Lock()
+	s.closed = true
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	for c := range s.conns {
+		c.stop()
+	}
+	s.mu.Unlock()
+	s.cancel()
+	s.done.Wait()
+}
