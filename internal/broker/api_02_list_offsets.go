@@ -7,7 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rewind-kafka/rewind/internal/locate"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/tier"
 )
@@ -85,10 +84,16 @@ func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p
 	}
 }
 
-var nothingFound = locate.Timed{Offset: -1, Timestamp: -1, Epoch: -1}
+// timed is what a lookup found.
+type timed struct {
+	Offset, Timestamp int64
+	Epoch             int32
+}
+
+var nothingFound = timed{Offset: -1, Timestamp: -1, Epoch: -1}
 
 // offsetFor answers one question. Special timestamps have no timestamp in the answer.
-func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committed bool) (locate.Timed, error) {
+func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committed bool) (timed, error) {
 	o := p.log.Offsets()
 	bound := o.HighWatermark
 	if committed {
@@ -96,7 +101,7 @@ func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committe
 	}
 	switch ts {
 	case offsetLatest:
-		return locate.Timed{Offset: bound, Timestamp: -1, Epoch: p.log.LeaderEpoch()}, nil
+		return timed{Offset: bound, Timestamp: -1, Epoch: p.log.LeaderEpoch()}, nil
 	case offsetEarliest:
 		return at(p, o.LogStart), nil
 	case offsetEarliestLocal:
@@ -116,7 +121,7 @@ func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committe
 }
 
 // at is an offset with the epoch that it has.
-func at(p *partition, offset int64) locate.Timed {
+func at(p *partition, offset int64) timed {
 	epoch, ok := p.log.Epochs().EpochFor(offset)
 	if !ok {
 		epoch = -1
@@ -125,10 +130,10 @@ func at(p *partition, offset int64) locate.Timed {
 			epoch = entries[0].LeaderEpoch
 		}
 	}
-	return locate.Timed{Offset: offset, Timestamp: -1, Epoch: epoch}
+	return timed{Offset: offset, Timestamp: -1, Epoch: epoch}
 }
 
-func (b *Broker) highestTiered(p *partition) locate.Timed {
+func (b *Broker) highestTiered(p *partition) timed {
 	if b.remote == nil {
 		return nothingFound
 	}
@@ -136,10 +141,10 @@ func (b *Broker) highestTiered(p *partition) locate.Timed {
 	if !ok {
 		return nothingFound
 	}
-	return locate.Timed{Offset: offset, Timestamp: -1, Epoch: epoch}
+	return timed{Offset: offset, Timestamp: -1, Epoch: epoch}
 }
 
-func (b *Broker) earliestPending(p *partition, o *logOffsets) locate.Timed {
+func (b *Broker) earliestPending(p *partition, o *logOffsets) timed {
 	if o.LogEnd == 0 || b.remote == nil || !p.config().RemoteStorage {
 		return nothingFound
 	}
@@ -150,15 +155,17 @@ func (b *Broker) earliestPending(p *partition, o *logOffsets) locate.Timed {
 	return at(p, max(next, o.LogStart))
 }
 
-func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (locate.Timed, bool, error) {
+func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (timed, bool, error) {
 	v := view{p.log}
 	if b.remote == nil || !b.remote.knows(p) {
-		return v.TimestampOffset(ts)
+		offset, timestamp, epoch, ok, err := v.OffsetForTimestamp(ts)
+		return timed{offset, timestamp, epoch}, ok, err
 	}
-	return b.remote.resolver.Search(ctx, p.tp, v, v, ts)
+	offset, timestamp, epoch, ok, err := b.remote.resolver.Search(ctx, p.tp, v, v, ts)
+	return timed{offset, timestamp, epoch}, ok, err
 }
 
-func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (locate.Timed, error) {
+func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (timed, error) {
 	best := nothingFound
 	if b.remote != nil && b.remote.knows(p) {
 		offset, ts, epoch, ok, err := b.remote.resolver.MaxTimestamp(ctx, p.tp, view{p.log})
@@ -166,7 +173,7 @@ func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (locate.Timed, 
 			return best, err
 		}
 		if ok {
-			best = locate.Timed{Offset: offset, Timestamp: ts, Epoch: epoch}
+			best = timed{Offset: offset, Timestamp: ts, Epoch: epoch}
 		}
 	}
 	offset, ts, epoch, ok, err := p.log.MaxTimestamp()
@@ -174,7 +181,7 @@ func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (locate.Timed, 
 		return best, err
 	}
 	if ok && ts > best.Timestamp {
-		best = locate.Timed{Offset: offset, Timestamp: ts, Epoch: epoch}
+		best = timed{Offset: offset, Timestamp: ts, Epoch: epoch}
 	}
 	return best, nil
 }

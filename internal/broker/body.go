@@ -110,10 +110,7 @@ func checkBody(key, version int16, body []byte) error {
 	if !ok {
 		return nil
 	}
-	w := walker{r: kbin.Reader{Src: body}, version: version, left: maxElements}
-	req := kmsg.RequestForKey(key)
-	req.SetVersion(version)
-	w.flexible = req.IsFlexible()
+	w := newWalker(key, version, body)
 	w.fields(shape)
 	if w.left < 0 {
 		return fmt.Errorf("%w: arrays of more than %d elements", wire.ErrMalformed, maxElements)
@@ -129,6 +126,12 @@ type walker struct {
 	version  int16
 	flexible bool
 	left     int
+}
+
+func newWalker(key, version int16, body []byte) walker {
+	req := kmsg.RequestForKey(key)
+	req.SetVersion(version)
+	return walker{r: kbin.Reader{Src: body}, version: version, flexible: req.IsFlexible(), left: maxElements}
 }
 
 func (w *walker) fields(fields []field) {

@@ -174,9 +174,8 @@ func (v view) LocalAborted(from, upTo int64) ([]segment.AbortedTxn, bool) {
 	return v.log.AbortedEntries(from, upTo)
 }
 
-func (v view) TimestampOffset(ts int64) (locate.Timed, bool, error) {
-	offset, timestamp, e, ok, err := v.log.OffsetForTimestamp(ts)
-	return locate.Timed{Offset: offset, Timestamp: timestamp, Epoch: e}, ok, err
+func (v view) OffsetForTimestamp(ts int64) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	return v.log.OffsetForTimestamp(ts)
 }
 
 // reader is the remote reader that stands at the offset for this owner.
