@@ -132,7 +132,8 @@ func (p *Partition) HighestOffset(lineage Lineage) (offset int64, epoch int32, o
 	entries := lineage.Entries()
 	for i := len(entries) - 1; i >= 0; i-- {
 		l := p.epochLocked(entries[i].LeaderEpoch)
-		if l == nil || l.highest < entries[i].StartOffset {
+		// The first epoch's start is only where the log begins now: what was copied of it may have been deleted since.
+		if l == nil || l.highest < 0 || i > 0 && l.highest < entries[i].StartOffset {
 			continue
 		}
 		highest := l.highest
