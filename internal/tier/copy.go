@@ -75,12 +75,12 @@ func (t *Tier) copySegment(ctx context.Context, v *view, f partlog.SegmentFiles)
 
 // letGo tells the local log that the segment may be deleted, as far as the index now finds its offsets remotely.
 func (t *Tier) letGo(v *view, f partlog.SegmentFiles) error {
-	live := liveExtents(v.Log.Epochs(), t.segments(v.TP))
-	covered := coveredTo(live, localStart(v.Log.Offsets()))
-	if covered < f.End {
-		return fmt.Errorf("%w: %s, offsets %d to %d, remote up to %d", errNotCovered, v.TP, f.Base, f.End, covered)
+	lineage := v.Log.Epochs()
+	to := covered(liveExtents(lineage, t.segments(v.TP)), v.Log.Offsets(), lineage.Entries())
+	if to < f.End {
+		return fmt.Errorf("%w: %s, offsets %d to %d, remote up to %d", errNotCovered, v.TP, f.Base, f.End, to)
 	}
-	v.Log.SetHighestRemoteOffset(covered)
+	v.Log.SetHighestRemoteOffset(to)
 	return nil
 }
 

@@ -72,5 +72,15 @@ func coveredTo(live []extent, from int64) int64 {
 	return covered
 }
 
-// localStart is the first offset that the local log is needed for.
+// localStart is the first offset that the local log alone may have to give.
 func localStart(o partlog.Offsets) int64 { return max(o.LogStart, o.LocalLogStart) }
+
+// covered is coveredTo from the local start on. After a crash the log start may be older than the beginning of the epoch history, which was cut at the
+// same move: what lies between was deleted already, and no copy could be found by it.
+func covered(live []extent, o partlog.Offsets, lineage []remotestorage.EpochStart) int64 {
+	from := localStart(o)
+	if len(lineage) > 0 {
+		from = max(from, lineage[0].StartOffset)
+	}
+	return coveredTo(live, from)
+}

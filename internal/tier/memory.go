@@ -9,8 +9,7 @@ import (
 )
 
 // memory keeps what the index forgets when segments are deleted: the highest offset that was ever copied, which ListOffsets -5 goes on answering
-// after all remote data has gone, and how far retention had come before a crash. It is built from the records, so a restart knows it too, as far back as
-// the metadata topic reaches.
+// after all remote data has gone. It is built from the records, so a restart knows it too, as far back as the metadata topic reaches.
 type memory struct {
 	mu    sync.Mutex
 	parts map[remotestorage.TopicIDPartition]*partitionMemory
@@ -19,17 +18,14 @@ type memory struct {
 type partitionMemory struct {
 	// highest is the last copied offset of each leader epoch, deleted or not.
 	highest map[int32]int64
-	// live holds the segments that were begun and are not deleted: an update names the segment only.
-	live map[remotestorage.UUID]span
-	// deleted holds, per leader epoch, the last offset of segments that were whole and whose deletion was begun.
-	deleted map[int32]int64
+	// begun holds the segments whose copy is not finished: the record that finishes it names the segment only.
+	begun map[remotestorage.UUID]span
 }
 
 // span is a segment's offsets; end is inclusive.
 type span struct {
-	epochs   []remotestorage.EpochStart
-	end      int64
-	finished bool
+	epochs []remotestorage.EpochStart
+	end    int64
 }
 
 func newMemory() *memory {
@@ -42,7 +38,7 @@ func (m *memory) observe(r remotelog.Record) {
 	switch r := r.(type) {
 	case *remotelog.SegmentRecord:
 		p := m.partitionLocked(r.TopicIDPartition)
-		p.live[r.ID] = span{epochs: r.SegmentLeaderEpochs, end: r.EndOffset}
+		p.begun[r.ID] = span{epochs: r.SegmentLeaderEpochs, end: r.EndOffset}
 		p.state(r.ID, r.State)
 	case *remotelog.UpdateRecord:
 		m.partitionLocked(r.TopicIDPartition).state(r.ID, r.State)
@@ -56,29 +52,22 @@ func (m *memory) observe(r remotelog.Record) {
 func (m *memory) partitionLocked(tp remotestorage.TopicIDPartition) *partitionMemory {
 	p := m.parts[tp]
 	if p == nil {
-		p = &partitionMemory{highest: map[int32]int64{}, deleted: map[int32]int64{}, live: map[remotestorage.UUID]span{}}
+		p = &partitionMemory{highest: map[int32]int64{}, begun: map[remotestorage.UUID]span{}}
 		m.parts[tp] = p
 	}
 	return p
 }
 
-// state follows one segment. A segment that it does not know is one whose beginning the topic has lost, or a repeated DELETE: nothing to learn from it.
+// state follows one segment. One that it does not know is finished already, or its beginning is lost: nothing to learn from it.
 func (p *partitionMemory) state(id remotestorage.UUID, s remotestorage.SegmentState) {
-	sp, ok := p.live[id]
-	if !ok {
+	sp, ok := p.begun[id]
+	if !ok || s == remotestorage.CopySegmentStarted {
 		return
 	}
-	switch s {
-	case remotestorage.CopySegmentFinished:
+	if s == remotestorage.CopySegmentFinished {
 		sp.raise(p.highest)
-		sp.finished = true
-		p.live[id] = sp
-	case remotestorage.DeleteSegmentStarted, remotestorage.DeleteSegmentFinished:
-		if sp.finished {
-			sp.raise(p.deleted)
-		}
-		delete(p.live, id)
 	}
+	delete(p.begun, id)
 }
 
 func (s span) raise(highest map[int32]int64) {
@@ -102,21 +91,6 @@ func (m *memory) highest(tp remotestorage.TopicIDPartition, lineage *epoch.Cache
 		return -1, -1, false
 	}
 	return onLineage(p.highest, lineage.Entries())
-}
-
-// deletedTo is the end, exclusive, of what was on the lineage and has been deleted; 0 if nothing was.
-func (m *memory) deletedTo(tp remotestorage.TopicIDPartition, lineage *epoch.Cache) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.parts[tp]
-	if p == nil {
-		return 0
-	}
-	last, _, ok := onLineage(p.deleted, lineage.Entries())
-	if !ok {
-		return 0
-	}
-	return last + 1
 }
 
 func (m *memory) forget(tp remotestorage.TopicIDPartition) {

@@ -21,12 +21,12 @@ type task struct {
 	again           bool // something happened during the turn
 	// dropped: not listed any more, but a worker has it. It stays in the books until the turn ends, or a deletion of the topic that comes in between
 	// would run beside the copy that it is to delete.
-	dropped bool
-	failures        int
-	notBefore       time.Time
-	timer           *time.Timer // brings the task back after a pause
-	lagBytes        int64
-	lagSegments     int
+	dropped     bool
+	failures    int
+	notBefore   time.Time
+	timer       *time.Timer // brings the task back after a pause
+	lagBytes    int64
+	lagSegments int
 }
 
 func (t *Tier) known(p Partition) bool {

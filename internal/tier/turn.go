@@ -70,8 +70,9 @@ type view struct {
 
 func (t *Tier) look(p Partition) view {
 	v := view{Partition: p, segments: t.segments(p.TP), offsets: p.Log.Offsets(), local: p.Log.Tierable()}
-	v.live = liveExtents(p.Log.Epochs(), v.segments)
-	v.covered = coveredTo(v.live, localStart(v.offsets))
+	lineage := p.Log.Epochs()
+	v.live = liveExtents(lineage, v.segments)
+	v.covered = covered(v.live, v.offsets, lineage.Entries())
 	return v
 }
 
@@ -105,7 +106,7 @@ func (v *view) belowStart() []remotestorage.RemoteLogSegmentMetadata {
 	return out
 }
 
-// retain moves the log start forward as total retention says. The records of the deletions that follow carry the move over a crash (see adopt).
+// retain moves the log start forward as total retention says. Should a crash lose the move, the deletions that followed it tell (see adopt).
 func (t *Tier) retain(v *view) error {
 	if v.Retention == nil {
 		return nil
