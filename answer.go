@@ -1,0 +1,150 @@
+package rewind
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/fetch"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// brokerGrace is how much longer than the client's max wait an answer waits for the broker's own, which runs to the same end.
+const brokerGrace = time.Second
+
+// demand is one fetch of the client while it is being answered. The tail reader goes on with the last one.
+type demand struct {
+	version   int16
+	minBytes  int32
+	maxBytes  int32
+	isolation int8
+	rack      string
+	deadline  time.Time
+	parts     []*partition
+	asked     atomic.Bool  // the broker was asked on its behalf at least once
+	late      atomic.Bool  // max wait has passed: answer with what there is
+	failed    atomic.Int32 // an error of the broker for the whole fetch
+}
+
+func (d *demand) committed() bool { return d.isolation == 1 }
+
+// Answer answers a fetch. It is the carrier's, one call at a time.
+func (b *brokerConn) Answer(ctx context.Context, h wire.RequestHeader) (clientconn.Answer, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version = h.Version
+	if err := req.ReadFrom(h.Body); err != nil {
+		return clientconn.Answer{}, fmt.Errorf("decoding a fetch of version %d: %w", h.Version, err)
+	}
+	version, ok, err := b.upstreamVersion(ctx, h.Version)
+	if err != nil {
+		return clientconn.Answer{}, err
+	}
+	if !ok || req.ReplicaID >= 0 || req.ReplicaState.ID >= 0 {
+		b.mu.Lock()
+		b.forward = true // all of a connection's fetches or none: the broker keeps the session then
+		b.mu.Unlock()
+		return clientconn.Answer{}, clientconn.ErrForward
+	}
+	resp := b.fetch(ctx, req, version)
+	return clientconn.Answer{Frame: resp.Buffers(h.Version, h.CorrelationID, nil), Release: resp.Release}, nil
+}
+
+func (b *brokerConn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16) *wire.FetchResponse {
+	f, code := b.sessions.Apply(req)
+	if code != 0 {
+		return &wire.FetchResponse{ErrorCode: code}
+	}
+	d := &demand{
+		version: version, minBytes: req.MinBytes, maxBytes: req.MaxBytes, isolation: req.IsolationLevel, rack: req.Rack,
+		deadline: time.Now().Add(time.Duration(req.MaxWaitMillis) * time.Millisecond),
+	}
+	results := b.collect(ctx, d, f.Parts)
+	resp := &wire.FetchResponse{SessionID: f.SessionID}
+	b.count(results)
+	if code := int16(d.failed.Load()); code != 0 {
+		resp.Topics = f.Filter(results)
+		resp.Release()
+		resp.Topics, resp.ErrorCode = nil, code
+	} else {
+		resp.Topics = f.Filter(results)
+	}
+	b.mu.Lock()
+	resp.ThrottleMillis, b.throttle = b.throttle, 0
+	for _, n := range b.nodes {
+		resp.Nodes = append(resp.Nodes, wire.Node{ID: n.NodeID, Host: n.Host, Port: n.Port, Rack: n.Rack})
+	}
+	b.nodes = nil
+	b.mu.Unlock()
+	return resp
+}
+
+func (b *brokerConn) collect(ctx context.Context, d *demand, asked []session.Part) []wire.FetchPartition {
+	parts, limits := make([]fetch.Part, len(asked)), make([]int, len(asked))
+	for i := range asked {
+		p := b.partition(partKey{asked[i].Topic, asked[i].TopicID, asked[i].Partition})
+		remoteMax := asked[i].PartitionMaxBytes
+		if n := b.d.opts.RemoteMaxPartitionFetchBytes; n > 0 {
+			remoteMax = n
+		}
+		p.ask(asked[i], d, int(remoteMax))
+		d.parts = append(d.parts, p)
+		parts[i] = &source{p: p, d: d, directLimit: int(remoteMax), tailLimit: int(asked[i].PartitionMaxBytes)}
+		limits[i] = int(max(remoteMax, asked[i].PartitionMaxBytes))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	b.tail.kick(d)
+	lateness := time.AfterFunc(time.Until(d.deadline), func() {
+		d.late.Store(true)
+		d.wake()
+	})
+	defer lateness.Stop()
+	l := fetch.Limits{MinBytes: int(max(d.minBytes, 1)), MaxBytes: int(d.maxBytes), MaxWait: time.Until(d.deadline) + brokerGrace}
+	return fetch.Collect(ctx, l, parts, limits)
+}
+
+func (d *demand) wake() {
+	for _, p := range d.parts {
+		p.wake()
+	}
+}
+
+func (b *brokerConn) count(results []wire.FetchPartition) {
+	b.d.counters.fetches.Add(1)
+	direct, broker := 0, 0
+	for i := range results {
+		n := results[i].Records.Len()
+		if results[i].Records.Release != nil { // only what the budget lent has one
+			direct += n
+		} else {
+			broker += n
+		}
+	}
+	b.d.counters.directBytes.Add(int64(direct))
+	b.d.counters.brokerBytes.Add(int64(broker))
+	b.d.opts.Metrics.Delivered(direct, broker)
+}
+
+// source is one partition within one fetch.
+type source struct {
+	p                      *partition
+	d                      *demand
+	directLimit, tailLimit int
+}
+
+func (s *source) Available() (int, bool) {
+	n, now := s.p.available()
+	return n, now || s.d.late.Load() && !s.p.b.tail.busy() || s.d.failed.Load() != 0
+}
+
+func (s *source) Read(limit int, whole bool) wire.FetchPartition {
+	return s.p.read(limit, s.directLimit, whole)
+}
+
+func (s *source) Subscribe(wake func()) (cancel func()) { return s.p.subscribe(wake) }

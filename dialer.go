@@ -1,0 +1,132 @@
+package rewind
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/rewind-kafka/rewind/httpfetcher"
+	"github.com/rewind-kafka/rewind/internal/remote"
+)
+
+// Dialer makes connections to brokers that read history directly. It is safe for concurrent use.
+type Dialer struct {
+	opts     Options
+	budget   *remote.Budget
+	reader   *remote.Reader
+	http     *httpfetcher.Fetcher
+	episodes *episodes
+	counters counters
+
+	running sync.WaitGroup // connections
+
+	mu     sync.Mutex
+	conns  map[*brokerConn]struct{}
+	closed bool
+}
+
+// NewDialer checks the options. Close the dialer after the clients that use it.
+func NewDialer(o Options) (*Dialer, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	http, err := httpfetcher.New(httpfetcher.Options{AllowedHosts: o.AllowedHosts, AllowedRoots: o.AllowedRoots, TLS: o.StoreTLS})
+	if err != nil {
+		return nil, fmt.Errorf("rewind.Options: %w", err)
+	}
+	d := &Dialer{opts: o, http: http, budget: remote.NewBudget(o.MemoryBudget), episodes: newEpisodes(o.Fallback), conns: make(map[*brokerConn]struct{})}
+	d.reader = remote.NewReader(o.remoteOptions(d.budget, remoteMetrics{d}))
+	return d, nil
+}
+
+// DialContext connects to a broker. Its signature is that of kgo.Dialer and of kafka-go's Dialer.DialFunc.
+func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	upstream, err := d.opts.Dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	if upstream, err = d.secure(ctx, upstream, host); err != nil {
+		return nil, err
+	}
+	if d.opts.DisableRemoteFetch {
+		return upstream, nil
+	}
+	c, err := d.open(upstream, host)
+	if err != nil {
+		_ = upstream.Close() // nothing was sent on it
+		return nil, err
+	}
+	return c, nil
+}
+
+// Dial is DialContext without a context: with it a Dialer is a proxy.Dialer, which is what Sarama takes.
+func (d *Dialer) Dial(network, addr string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, addr)
+}
+
+// secure speaks TLS, if asked to.
+func (d *Dialer) secure(ctx context.Context, c net.Conn, host string) (net.Conn, error) {
+	if d.opts.TLS == nil {
+		return c, nil
+	}
+	config := d.opts.TLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	t := tls.Client(c, config)
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = c.Close() // the handshake's error tells more
+		return nil, fmt.Errorf("TLS with broker %s: %w", host, err)
+	}
+	return t, nil
+}
+
+func (d *Dialer) open(upstream net.Conn, host string) (net.Conn, error) {
+	b := newBrokerConn(d, upstream, host)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, net.ErrClosed
+	}
+	d.conns[b] = struct{}{}
+	d.running.Go(func() {
+		b.run()
+		d.mu.Lock()
+		delete(d.conns, b)
+		d.mu.Unlock()
+	})
+	return b.pipe, nil
+}
+
+// Close closes all connections and waits until nothing of the dialer runs any more.
+func (d *Dialer) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	for b := range d.conns {
+		b.carrier.Close()
+	}
+	d.mu.Unlock()
+	d.running.Wait()
+	d.reader.Close()
+	return d.http.Close()
+}
+
+// Stats returns the counters.
+func (d *Dialer) Stats() Stats {
+	c := &d.counters
+	d.mu.Lock()
+	conns := len(d.conns)
+	d.mu.Unlock()
+	return Stats{
+		DirectBytes: c.directBytes.Load(), BrokerBytes: c.brokerBytes.Load(), Fetches: c.fetches.Load(), UpstreamFetches: c.upstreamFetches.Load(),
+		LocationFetches: c.locationFetches.Load(), LocationRefreshes: c.locationRefreshes.Load(), Ranges: c.ranges.Load(),
+		RangeBytes: c.rangeBytes.Load(), Fallbacks: c.fallbacks.Load(), MemoryInUse: d.budget.InUse(), Connections: conns,
+	}
+}

@@ -1,0 +1,208 @@
+package clientconn
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// pending is a response that upstream owes. A broker answers a connection's requests in order, so the next response is the oldest entry's.
+type pending struct {
+	correlationID int32
+	slot          *slot // the client's, or
+	own           *own  // ours
+	raw           bool  // a SASL token: no correlation id
+	opaque        bool  // after this response the connection is no longer looked into
+}
+
+// own is a request of ours. answer has room for one, so that the reader never waits for who asked.
+type own struct {
+	req    kmsg.Request
+	gone   context.Context // done if nobody waits any more
+	answer chan result
+}
+
+type result struct {
+	resp kmsg.Response
+	err  error
+}
+
+// inTurn writes one request upstream when it is its turn.
+func (c *Conn) inTurn(p *pending, write func(correlationID int32) error) error {
+	select {
+	case c.turn <- struct{}{}:
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+	defer func() { <-c.turn }()
+	return c.writeHoldingTurn(p, write)
+}
+
+func (c *Conn) writeHoldingTurn(p *pending, write func(correlationID int32) error) error {
+	c.mu.Lock()
+	c.nextCorr = (c.nextCorr + 1) & 0x7fffffff
+	p.correlationID = c.nextCorr
+	if p.slot != nil || p.own != nil {
+		c.pending = append(c.pending, p)
+	}
+	c.mu.Unlock()
+	if err := write(p.correlationID); err != nil {
+		return fmt.Errorf("writing to the broker: %w", err)
+	}
+	return nil
+}
+
+// Request sends a request of our own on the client's connection, and so with the client's principal, and waits for its response. It waits while the
+// client authenticates: a broker bears nothing in between. The broker handles it in its order behind what the client has sent. If ctx ends
+// before, the response is thrown away when it comes.
+func (c *Conn) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	o := &own{req: req, gone: ctx, answer: make(chan result, 1)}
+	if err := c.send(ctx, o); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-o.answer:
+		return r.resp, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.ctx.Done():
+		return nil, ErrClosed
+	}
+}
+
+func (c *Conn) send(ctx context.Context, o *own) error {
+	for {
+		select {
+		case c.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ctx.Done():
+			return ErrClosed
+		}
+		// Looked at with the turn in hand: a handshake is noted before it asks for the turn, so none can slip in between.
+		c.mu.Lock()
+		wait, clientID := c.authDone, c.clientID
+		authenticating := c.authenticating
+		c.mu.Unlock()
+		if !authenticating {
+			err := c.writeHoldingTurn(&pending{own: o}, func(id int32) error {
+				_, err := c.upstream.Write(wire.AppendRequest(nil, o.req, id, clientID))
+				return err
+			})
+			<-c.turn
+			return err
+		}
+		<-c.turn
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// readUpstream is the only reader of upstream.
+func (c *Conn) readUpstream(Handler) error {
+	br := bufio.NewReaderSize(c.upstream, 64<<10)
+	for {
+		prefix, err := br.Peek(4)
+		if err != nil {
+			if len(prefix) > 0 {
+				err = midFrame(err)
+			}
+			return err
+		}
+		// A forwarded response is streamed, so no limit of ours holds for it but the protocol's.
+		size, err := wire.FrameSize(prefix, 1<<31-1)
+		if err != nil {
+			return fmt.Errorf("reading from the broker: %w", err)
+		}
+		p := c.oldest()
+		if p == nil {
+			return fmt.Errorf("reading from the broker: %w: a response to nothing (a frame of %d bytes)", wire.ErrMalformed, size)
+		}
+		if err := c.response(br, size, p); err != nil {
+			return err
+		}
+		if p.opaque {
+			return c.opaque(br)
+		}
+	}
+}
+
+func (c *Conn) oldest() *pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) == 0 {
+		return nil
+	}
+	p := c.pending[0]
+	c.pending[0] = nil
+	if c.pending = c.pending[1:]; len(c.pending) == 0 {
+		c.pending = nil // the array behind it would only grow otherwise
+	}
+	return p
+}
+
+func (c *Conn) response(br *bufio.Reader, size int, p *pending) error {
+	if !p.raw {
+		b, err := br.Peek(8)
+		if err != nil {
+			return midFrame(err)
+		}
+		if id := int32(binary.BigEndian.Uint32(b[4:])); size < 4 || id != p.correlationID {
+			return fmt.Errorf("reading from the broker: %w: correlation id %d, expected %d", wire.ErrMalformed, id, p.correlationID)
+		}
+	}
+	if p.own != nil {
+		return c.ownResponse(br, size, p.own)
+	}
+	d := delivery{from: br, size: size, raw: p.raw, streamed: make(chan error, 1)}
+	if err := c.deliver(p.slot, d); err != nil {
+		return err
+	}
+	return <-d.streamed
+}
+
+func (c *Conn) ownResponse(br *bufio.Reader, size int, o *own) error {
+	if o.gone.Err() != nil {
+		_, err := br.Discard(4 + size)
+		return midFrame(err)
+	}
+	frame, err := wire.ReadFrame(br, c.opts.MaxResponseBytes, nil)
+	if err != nil {
+		return fmt.Errorf("reading from the broker: %w", midFrame(err))
+	}
+	key, version := o.req.Key(), o.req.GetVersion()
+	resp := o.req.ResponseKind()
+	_, body, err := wire.ResponseBody(frame, key, version)
+	if err == nil {
+		err = resp.ReadFrom(body)
+	}
+	if err != nil {
+		err = fmt.Errorf("decoding the broker's answer to key %d version %d: %w", key, version, err)
+	}
+	o.answer <- result{resp, err}
+	return nil
+}
+
+// opaque passes everything on. The response writer is idle by now: the last slot was the handshake's.
+func (c *Conn) opaque(br *bufio.Reader) error {
+	for {
+		if _, err := br.Peek(1); err != nil {
+			return err
+		}
+		n := br.Buffered()
+		if err := stream(br, n, func(b []byte) error { return c.client.WriteBuffers(net.Buffers{b}) }); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package rewind
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+const (
+	// renewalFloor is the least time between two renewals of one location, however near its end is.
+	renewalFloor = 5 * time.Second
+	// maxRenewalMargin: a signature is renewed when a fifth of its life is left, or this.
+	maxRenewalMargin = time.Minute
+)
+
+func kerrText(code int16) string {
+	if err := kerr.ErrorForCode(code); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(code)
+}
+
+// start begins direct reading with the location that the broker gave.
+func (p *partition) start(ctx context.Context, part session.Part, d *demand, r *kmsg.FetchResponseTopicPartition, l *remotestorage.Location, err error) {
+	tp := remotestorage.TopicIDPartition{Topic: p.key.topic, TopicID: p.key.id, Partition: p.key.partition}
+	if err == nil {
+		tp.Topic, err = p.b.topicName(ctx, p.key)
+	}
+	q := &locator{p: p, tp: tp, demand: d, epoch: part.CurrentLeaderEpoch}
+	var first remote.Range
+	if err == nil {
+		p.b.d.opts.Metrics.Location(LocationFound)
+		first, err = q.rangeOf(l, part.FetchOffset, abortedOf(r))
+	}
+	if err != nil {
+		p.ended(err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
+	if p.direct != nil || questionOf(p.want, p.demand.committed()) != questionOf(part, d.committed()) || p.b.ctx.Err() != nil {
+		return // the client has moved on
+	}
+	reader := p.b.d.reader.Open(tp, part.FetchOffset, q.resolver(first))
+	p.direct = &direct{
+		reader: reader, cancel: reader.Subscribe(p.wake), committed: d.committed(), epoch: part.CurrentLeaderEpoch,
+		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(),
+	}
+}
+
+// locator asks the broker for the locations of one partition, one segment after the other.
+type locator struct {
+	p      *partition
+	tp     remotestorage.TopicIDPartition
+	demand *demand // for its version and isolation
+	epoch  int32   // current leader epoch, to be confirmed with each answer
+}
+
+// resolver gives the reader the location that is there, and asks for those that follow.
+func (q *locator) resolver(first remote.Range) remote.ResolveFunc {
+	var once sync.Once
+	return func(ctx context.Context, offset int64, refresh error) (rng remote.Range, err error) {
+		given := false
+		if offset == first.FirstOffset && refresh == nil {
+			once.Do(func() { rng, given = first, true })
+		}
+		if given {
+			return rng, nil
+		}
+		cause := LocationNext
+		if refresh != nil {
+			cause = LocationRefused
+		}
+		l, aborted, err := q.ask(ctx, offset, cause)
+		if err != nil {
+			return remote.Range{}, err
+		}
+		return q.rangeOf(l, offset, aborted)
+	}
+}
+
+// ask sends a fetch that is good for nothing but a location: at most a batch comes back if the broker wants to serve the records itself. It is
+// outside any session.
+func (q *locator) ask(ctx context.Context, offset int64, cause LocationCause) (*remotestorage.Location, []wire.AbortedTransaction, error) {
+	b := q.p.b
+	req := b.newFetch(q.demand)
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = 0, 0, 1, -1
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.Partition, part.FetchOffset, part.CurrentLeaderEpoch, part.PartitionMaxBytes = q.p.key.partition, offset, q.epoch, 1
+	wire.SetLocationRequested(&part, true)
+	wire.SetRemotePartitionMaxBytes(&part, 1)
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID = q.p.key.topic, q.p.key.id
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+	if cause == LocationNext {
+		b.d.counters.locationFetches.Add(1)
+	} else {
+		b.d.counters.locationRefreshes.Add(1)
+	}
+	resp, err := b.carrier.Request(ctx, req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("asking the broker for a location: %w", err)
+	}
+	l, aborted, err := q.answer(resp.(*kmsg.FetchResponse))
+	if err == nil {
+		b.d.opts.Metrics.Location(cause)
+	}
+	return l, aborted, err
+}
+
+func (q *locator) answer(resp *kmsg.FetchResponse) (*remotestorage.Location, []wire.AbortedTransaction, error) {
+	b := q.p.b
+	b.mu.Lock()
+	b.throttle = max(b.throttle, resp.ThrottleMillis)
+	b.mu.Unlock()
+	if resp.ErrorCode != 0 {
+		return nil, nil, remote.Final(brokerError{resp.ErrorCode})
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 || resp.Topics[0].Partitions[0].Partition != q.p.key.partition {
+		return nil, nil, remote.Final(fmt.Errorf("%w: an answer about other partitions", wire.ErrMalformed))
+	}
+	r := &resp.Topics[0].Partitions[0]
+	if r.ErrorCode != 0 {
+		return nil, nil, remote.Final(brokerError{r.ErrorCode})
+	}
+	q.p.refreshed(r.HighWatermark, r.LastStableOffset, r.LogStartOffset)
+	l, err := wire.PartitionLocation(r)
+	switch {
+	case err != nil:
+		return nil, nil, remote.Final(err)
+	case l == nil:
+		return nil, nil, remote.ErrLocal
+	}
+	return l, abortedOf(r), nil
+}
+
+// rangeOf checks a location against the question and makes it readable.
+func (q *locator) rangeOf(l *remotestorage.Location, offset int64, aborted []wire.AbortedTransaction) (remote.Range, error) {
+	b := q.p.b
+	if !slices.Contains(b.d.opts.SupportedStorageFormatVersions, l.StorageFormatVersion) {
+		return remote.Range{}, remote.Final(fmt.Errorf("%w: %q", errFormat, l.StorageFormatVersion))
+	}
+	// A location may begin behind the offset: nothing lies in between then.
+	if l.LastOffset < offset {
+		return remote.Range{}, remote.Final(fmt.Errorf("%w: a location good to offset %d, asked for %d", wire.ErrMalformed, l.LastOffset, offset))
+	}
+	if q.demand.committed() && aborted == nil {
+		return remote.Range{}, remote.Final(fmt.Errorf("%w: a location without aborted transactions", wire.ErrMalformed))
+	}
+	open, err := b.d.opener(l, b)
+	if err != nil {
+		return remote.Range{}, remote.Final(err)
+	}
+	s := &locatedSource{q: q, open: open, offset: offset}
+	s.set(l)
+	if !q.demand.committed() {
+		aborted = nil
+	}
+	return remote.Range{
+		Segment: remote.Segment{
+			ID:         remotestorage.RemoteLogSegmentID{TopicIDPartition: q.tp, ID: l.RemoteLogSegmentID},
+			BaseOffset: l.BaseOffset, EndOffset: l.EndOffset, Size: l.SegmentSizeInBytes, Object: objectName(l), Source: s,
+		},
+		StartPosition: l.StartPosition, EndPosition: l.EndPosition, FirstOffset: offset, LastOffset: l.LastOffset, Aborted: aborted,
+	}, nil
+}
+
+// objectName is for errors and logs: of a signed URL the path alone.
+func objectName(l *remotestorage.Location) string {
+	if l.RemoteLogSegmentLocation != "" {
+		return l.RemoteLogSegmentLocation
+	}
+	u, err := url.Parse(l.SignedRemoteLogSegmentLocation)
+	if err != nil {
+		return l.RemoteLogSegmentID.String()
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// opener chooses what opens a location: the user's fetcher for its store, else HTTP, or a file.
+func (d *Dialer) opener(l *remotestorage.Location, b *brokerConn) (remotestorage.RemoteStorageFetcher, error) {
+	for _, f := range d.opts.Fetchers {
+		if strings.HasPrefix(l.RemoteLogSegmentLocation, f.Prefix) {
+			return f.Fetcher, nil
+		}
+	}
+	b.trustOwnHost(l)
+	if !d.http.Allowed(l) {
+		return nil, fmt.Errorf("opening %s: %w", objectName(l), remotestorage.ErrUntrusted)
+	}
+	return d.http, nil
+}
+
+// trustOwnHost allows a URL on the host that was dialled for the broker: on the port that the broker names in it, for who answers for that host's Kafka port
+// answers for the host. See docs/decisions/0001-trusting-locations.md.
+func (b *brokerConn) trustOwnHost(l *remotestorage.Location) {
+	u, err := url.Parse(l.SignedRemoteLogSegmentLocation)
+	if err != nil || !strings.EqualFold(u.Hostname(), b.host) {
+		return
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
+	}
+	// An error means that the host is not allowed; the question that follows says so.
+	_ = b.d.http.AllowBroker(net.JoinHostPort(u.Hostname(), port), b.upstream.RemoteAddr())
+}
+
+// locatedSource reads a segment by its location and renews the signature before it ends.
+type locatedSource struct {
+	q      *locator
+	open   remotestorage.RemoteStorageFetcher
+	offset int64 // one in the segment, to ask by
+
+	mu       sync.Mutex
+	location *remotestorage.Location
+	received time.Time
+	renewed  time.Time // last try
+}
+
+func (s *locatedSource) set(l *remotestorage.Location) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.location, s.received, s.renewed = l, time.Now(), time.Now()
+}
+
+// ReadRange opens a range. A signature near its end is renewed first; if that fails the old one is tried.
+func (s *locatedSource) ReadRange(ctx context.Context, start, end int64) (io.ReadCloser, error) {
+	if old := s.due(time.Now()); old != nil {
+		s.renew(ctx, old)
+	}
+	s.mu.Lock()
+	l := s.location
+	s.mu.Unlock()
+	return s.open.FetchLogSegment(ctx, l, start, end)
+}
+
+// due returns the location if it is to be renewed now, by this caller: others go on with it meanwhile.
+func (s *locatedSource) due(now time.Time) *remotestorage.Location {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.location
+	if l.SignedRemoteLogSegmentLocation == "" || l.SignedLocationExpiryMs < 0 {
+		return nil
+	}
+	expiry := time.UnixMilli(l.SignedLocationExpiryMs)
+	margin := min(expiry.Sub(s.received)/5, maxRenewalMargin)
+	if now.Before(expiry.Add(-margin)) || now.Sub(s.renewed) < renewalFloor {
+		return nil
+	}
+	s.renewed = now
+	return l
+}
+
+func (s *locatedSource) renew(ctx context.Context, old *remotestorage.Location) {
+	l, _, err := s.q.ask(ctx, s.askBy(old), LocationRenewed)
+	if err != nil || l.RemoteLogSegmentID != old.RemoteLogSegmentID {
+		// The old signature may hold a while yet. Once the store refuses it the reader asks again, and acts on the answer.
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.location, s.received = l, time.Now()
+}
+
+// askBy is an offset of the segment: the client's, if it has got there, for the log start may have passed the one that was asked by first.
+func (s *locatedSource) askBy(l *remotestorage.Location) int64 {
+	p := s.q.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at := p.want.FetchOffset; at > s.offset && at <= l.LastOffset {
+		return at
+	}
+	return s.offset
+}

@@ -1,0 +1,93 @@
+package rewind
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+)
+
+// Reason says why direct reading of a partition ended.
+type Reason string
+
+const (
+	// ReasonLocal: the broker gave no location any more: the rest is in its local log, or it wants to serve it itself. No fall back: the broker is
+	// asked for a location again at once.
+	ReasonLocal Reason = "local"
+	// ReasonBroker: the broker answered with an error (not leader, fenced epoch, out of range, ...), which the client gets to see. No fall back.
+	ReasonBroker Reason = "broker"
+
+	// The others leave the partition to the broker for a while.
+
+	ReasonDenied      Reason = "denied"      // the store refused twice, a new location included
+	ReasonNotFound    Reason = "not-found"   // the object is gone
+	ReasonDamaged     Reason = "damaged"     // wrong bytes: checksum, order, length
+	ReasonFormat      Reason = "format"      // records of an old format, or a segment format that was not asked for
+	ReasonUnavailable Reason = "unavailable" // the store did not deliver within the deadline
+	ReasonUntrusted   Reason = "untrusted"   // the location is not one that the options allow
+	ReasonMalformed   Reason = "malformed"   // the location contradicts itself or the question
+	ReasonRefresh     Reason = "refresh"     // the broker did not tell the partition's offsets any more
+	ReasonOther       Reason = "other"
+)
+
+// LocationCause says why a location was asked for.
+type LocationCause string
+
+const (
+	LocationFound   LocationCause = "found"   // came with an ordinary fetch
+	LocationNext    LocationCause = "next"    // for the segment that follows
+	LocationRenewed LocationCause = "renewed" // before the signature ends
+	LocationRefused LocationCause = "refused" // the store refused the last one
+)
+
+// Metrics hears of events. Methods are called from many goroutines and must not block. Embed NoMetrics to be safe from new ones.
+type Metrics interface {
+	// Delivered: one answer left for the client, with so many bytes of records read directly and so many that came through the broker.
+	Delivered(direct, broker int)
+	// Location: a broker was asked for a location and gave one.
+	Location(cause LocationCause)
+	// Ended: direct reading of a partition ended. With fellBack the partition is left to the broker for a while; the first time of such an
+	// episode is logged too.
+	Ended(reason Reason, fellBack bool)
+	// Range: a ranged GET ended, with so many bytes; err is nil if it brought what it was asked for.
+	Range(bytes int64, took time.Duration, err error)
+	// Read: something on the way of reading: "retry", "hedge", "hedge-won", "refresh", "reread", "restart", "shed".
+	Read(event string)
+}
+
+// NoMetrics hears nothing.
+type NoMetrics struct{}
+
+func (NoMetrics) Delivered(int, int)                {}
+func (NoMetrics) Location(LocationCause)            {}
+func (NoMetrics) Ended(Reason, bool)                {}
+func (NoMetrics) Range(int64, time.Duration, error) {}
+func (NoMetrics) Read(string)                       {}
+
+// Stats are a Dialer's counters since it was made.
+type Stats struct {
+	DirectBytes, BrokerBytes int64 // of records in answers
+	Fetches                  int64 // answered
+	UpstreamFetches          int64 // sent to brokers for records; location fetches apart
+	LocationFetches          int64 // sent to brokers for the next segment's location
+	LocationRefreshes        int64 // sent to brokers for a new signature
+	Ranges, RangeBytes       int64
+	Fallbacks                int64
+	MemoryInUse              int64 // of the budget, now
+	Connections              int   // now
+}
+
+type counters struct {
+	directBytes, brokerBytes, fetches, upstreamFetches, locationFetches, locationRefreshes, ranges, rangeBytes, fallbacks atomic.Int64
+}
+
+// remoteMetrics passes on what the readers tell.
+type remoteMetrics struct{ d *Dialer }
+
+func (m remoteMetrics) RangeRead(bytes int64, took time.Duration, err error) {
+	m.d.counters.ranges.Add(1)
+	m.d.counters.rangeBytes.Add(bytes)
+	m.d.opts.Metrics.Range(bytes, took, err)
+}
+
+func (m remoteMetrics) Count(e remote.Event) { m.d.opts.Metrics.Read(string(e)) }

@@ -1,0 +1,150 @@
+package rewind
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// Defaults of Options.
+const (
+	DefaultMemoryBudget = 64 << 20
+	DefaultChunkBytes   = 4 << 20
+	DefaultParallelism  = 16
+	DefaultFallback     = 10 * time.Second
+
+	minMemoryBudget = 1 << 20
+	minChunkBytes   = 64 << 10
+	maxParallelism  = 256
+)
+
+// Options of a Dialer. The zero value reads directly whatever brokers give signed locations for, within 64 MiB.
+type Options struct {
+	// DisableRemoteFetch is fetch.remote.enabled=false: everything is passed through untouched, as without the dialer.
+	DisableRemoteFetch bool
+	// RemoteMaxPartitionFetchBytes is remote.max.partition.fetch.bytes (KIP-1178): the most bytes of history in one answer for one partition, be it read
+	// directly or by the broker. 0 leaves it at the client's max.partition.fetch.bytes.
+	RemoteMaxPartitionFetchBytes int32
+	// SupportedStorageFormatVersions are the segment formats asked for; only ApacheKafkaV1 exists, and is the default.
+	SupportedStorageFormatVersions []string
+
+	// MemoryBudget bounds what all connections of the dialer hold of segments: ranges under way and bytes that the client has not taken. 64 MiB if
+	// 0. It does not count the client's own records, nor what the brokers send.
+	MemoryBudget int64
+	// Parallelism is the most ranges under way for one partition; 16 if 0.
+	Parallelism int
+	// ChunkBytes is the largest range asked for at once; 4 MiB if 0. It is lowered where many partitions share the budget.
+	ChunkBytes int
+	// DisableReadAhead reads only what the client has asked for, one range at a time.
+	DisableReadAhead bool
+	// DisableHedging never asks a second time for a range that is slow to come.
+	DisableHedging bool
+
+	// AllowedHosts are hosts that a signed location may name, beyond https at the well-known object stores and the host that was dialled for the broker
+	// that sent it: "host", "host:port" or "*.domain". See docs/decisions/0001-trusting-locations.md.
+	AllowedHosts []string
+	// AllowedRoots are folders under which file:// locations may be opened.
+	AllowedRoots []string
+	// Fetchers open unsigned locations with credentials of their own. The longest Prefix that the location starts with decides, and a fetcher that
+	// matches is preferred to a signed URL.
+	Fetchers []StoreFetcher
+	// StoreTLS is for stores with certificates of their own; nil is the system's trust.
+	StoreTLS *tls.Config
+
+	// TLS, if set, is spoken to the brokers. The dialer must do it itself to see the protocol: do not give it to the client as well. An empty
+	// ServerName becomes the host dialled.
+	TLS *tls.Config
+	// Dial makes the connections to brokers; a net.Dialer with 10 s timeout if nil.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Fallback is how long a partition is left to the broker after direct reading failed, the first time; it doubles with each failure in a row, up to
+	// 32 times, and is spread by a fifth. 10 s if 0.
+	Fallback time.Duration
+	// Metrics hears what happens; nil for nobody. See also Dialer.Stats.
+	Metrics Metrics
+	// Logger gets a line when a partition falls back and one when a connection ends in disorder; nil for silence.
+	Logger *slog.Logger
+}
+
+// StoreFetcher is a fetcher and what it is for.
+type StoreFetcher struct {
+	// Prefix of unsigned locations: "s3://", "s3://bucket/", "gs://bucket/history/".
+	Prefix  string
+	Fetcher RemoteStorageFetcher
+}
+
+// Validate says everything that is wrong with the options; NewDialer calls it.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.RemoteMaxPartitionFetchBytes < 0, "RemoteMaxPartitionFetchBytes is %d, want 0 or more", o.RemoteMaxPartitionFetchBytes)
+	for _, v := range o.SupportedStorageFormatVersions {
+		check(v != remotestorage.StorageFormatApacheKafkaV1, "SupportedStorageFormatVersions has %q, which is not known; want %q", v, remotestorage.StorageFormatApacheKafkaV1)
+	}
+	check(o.MemoryBudget != 0 && o.MemoryBudget < minMemoryBudget, "MemoryBudget is %d, want 0 (64 MiB) or at least %d", o.MemoryBudget, minMemoryBudget)
+	check(o.Parallelism < 0 || o.Parallelism > maxParallelism, "Parallelism is %d, want 0 (%d) to %d", o.Parallelism, DefaultParallelism, maxParallelism)
+	check(o.ChunkBytes != 0 && o.ChunkBytes < minChunkBytes, "ChunkBytes is %d, want 0 (4 MiB) or at least %d", o.ChunkBytes, minChunkBytes)
+	check(o.Fallback < 0, "Fallback is %v, want 0 (%v) or more", o.Fallback, DefaultFallback)
+	for i, f := range o.Fetchers {
+		check(f.Fetcher == nil, "Fetchers[%d] has no Fetcher", i)
+		check(!strings.Contains(f.Prefix, "://"), "Fetchers[%d] has prefix %q, want the beginning of a URI like s3://bucket/", i, f.Prefix)
+		same := func(g StoreFetcher) bool { return g.Prefix == f.Prefix }
+		check(slices.IndexFunc(o.Fetchers, same) != i, "Fetchers[%d] has the same prefix as one before: %q", i, f.Prefix)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("rewind.Options: %w", err)
+	}
+	return nil
+}
+
+// withDefaults is called on valid options.
+func (o Options) withDefaults() Options {
+	if len(o.SupportedStorageFormatVersions) == 0 {
+		o.SupportedStorageFormatVersions = []string{remotestorage.StorageFormatApacheKafkaV1}
+	}
+	o.MemoryBudget = orDefault(o.MemoryBudget, DefaultMemoryBudget)
+	o.Parallelism = orDefault(o.Parallelism, DefaultParallelism)
+	o.ChunkBytes = orDefault(o.ChunkBytes, DefaultChunkBytes)
+	o.Fallback = orDefault(o.Fallback, DefaultFallback)
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
+	if o.Metrics == nil {
+		o.Metrics = NoMetrics{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	// Longest first: the first that matches is then the right one.
+	o.Fetchers = slices.Clone(o.Fetchers)
+	slices.SortFunc(o.Fetchers, func(a, b StoreFetcher) int { return len(b.Prefix) - len(a.Prefix) })
+	return o
+}
+
+func (o *Options) remoteOptions(budget *remote.Budget, m remote.Metrics) remote.Options {
+	return remote.Options{
+		Budget: budget, ChunkSize: o.ChunkBytes, Parallelism: o.Parallelism, ReadAhead: !o.DisableReadAhead, Hedge: !o.DisableHedging,
+		Metrics: m, Logger: o.Logger,
+	}
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
