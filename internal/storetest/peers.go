@@ -1,0 +1,158 @@
+// Package storetest starts object stores for tests, real ones where there are any, on loopback: S3 (Versity's gateway), Azure (Azurite), Google Cloud Storage
+// (fake-gcs-server) and a directory behind the file server; and it has the suite that every store must pass. Only tests import it.
+//
+// Each server belongs to the test that started it and is ended, by its process id, in that test's clean-up.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startTimeout is how long a server may take until it listens: Azurite takes seconds on a busy machine.
+const startTimeout = 60 * time.Second
+
+// PeersDir is where `make peers` installs.
+func PeersDir() string {
+	if dir := os.Getenv("REWIND_PEERS"); dir != "" {
+		return dir
+	}
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", ".cache", "peers")
+}
+
+// Missing skips the test for want of a peer, and fails it in CI, where every peer must be there.
+func Missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format+": run make peers", args...)
+	}
+	t.Skipf(format+": run make peers", args...)
+}
+
+// Peer is the path of something that `make peers` installs.
+func Peer(t testing.TB, elem ...string) string {
+	t.Helper()
+	path := filepath.Join(append([]string{PeersDir()}, elem...)...)
+	if _, err := os.Stat(path); err != nil {
+		Missing(t, "%s is not installed", filepath.Join(elem...))
+	}
+	return path
+}
+
+// freePort gives a loopback port that nobody listens on. Somebody may take it before the server does; the server then ends at once and start tries another.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// start runs a server until the test ends, and returns its host:port once it accepts connections. cmd makes the command for a port.
+func start(t testing.TB, name string, cmd func(port int) *exec.Cmd) string {
+	t.Helper()
+	for range 3 {
+		port := freePort(t)
+		c := cmd(port)
+		out := &output{}
+		c.Stdout, c.Stderr = out, out
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test binary that is killed takes its servers along
+		if err := c.Start(); err != nil {
+			t.Fatalf("starting %s: %v", name, err)
+		}
+		done := make(chan struct{})
+		go func() { // ends with the process, which the clean-up ends
+			_ = c.Wait()
+			close(done)
+		}()
+		t.Cleanup(func() { stop(c, done) })
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if waitListening(addr, done) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("%s said: %s", name, out)
+				}
+			})
+			return addr
+		}
+		t.Logf("%s did not start: %s", name, out)
+	}
+	t.Fatalf("%s does not start", name)
+	return ""
+}
+
+func stop(c *exec.Cmd, done <-chan struct{}) {
+	_ = c.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-done:
+		return
+	case <-time.After(5 * time.Second):
+	}
+	_ = c.Process.Kill()
+	<-done
+}
+
+// waitListening polls: a server of another make says nothing else that could be waited for.
+func waitListening(addr string, done <-chan struct{}) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var d net.Dialer
+		if conn, err := d.DialContext(ctx, "tcp", addr); err == nil {
+			_ = conn.Close()
+			select {
+			case <-done: // somebody else listens there
+				return false
+			default:
+				return true
+			}
+		}
+		select {
+		case <-done:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// output keeps the first bytes of what a server says.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if room := 16<<10 - o.buf.Len(); room > 0 {
+		o.buf.Write(p[:min(len(p), room)])
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return fmt.Sprintf("%q", o.buf.String())
+}
