@@ -93,13 +93,16 @@ func (b *Budget) Acquire(ctx context.Context, n int64) error {
 
 // TryAcquire takes n bytes if they are there and nobody waits. Idle chunks of a cache count as there.
 func (b *Budget) TryAcquire(n int64) bool {
+	if n > b.limit {
+		return false
+	}
 	for {
 		b.mu.Lock()
 		if len(b.queue) > 0 {
 			b.mu.Unlock()
 			return false
 		}
-		if n <= b.limit && b.fitsLocked(n) {
+		if b.fitsLocked(n) {
 			b.grantLocked(n)
 			b.hungry = false
 			b.mu.Unlock()
@@ -197,6 +200,43 @@ func (b *Budget) reclaim(n int64) bool {
 		freed = freed || got > 0
 	}
 	return freed
+}
+
+// join and leave keep the list of those to be asked when memory is short; setActive says who counts in the fair share.
+func (b *Budget) join(m member) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.members[m] = false
+}
+
+func (b *Budget) leave(m member) {
+	b.setActive(m, false)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.members, m)
+}
+
+func (b *Budget) setActive(m member, active bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was, known := b.members[m]
+	if !known || was == active {
+		return
+	}
+	b.members[m] = active
+	if active {
+		b.active++
+		return
+	}
+	b.active--
+	b.trimLocked()
+}
+
+// share is what one of the active readers may hold, so that a reader that came first does not starve the others.
+func (b *Budget) share() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limit / int64(max(b.active, 1))
 }
 
 func (b *Budget) attach(c *Cache) {

@@ -60,3 +60,12 @@ func (b *Budget) trimLocked() {
 		}
 	}
 }
+
+// floorClass is the largest size class of at most n bytes, but at least minChunk.
+func floorClass(n int64) int {
+	if n <= minChunk {
+		return minChunk
+	}
+	step := int64(1) << (bits.Len64(uint64(n)) - 3)
+	return int(n &^ (step - 1))
+}

@@ -1,0 +1,166 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+var (
+	// errShort: the object ends before the chunk does.
+	errShort = errors.New("object is shorter than its metadata says")
+	// errCut: a body ended before what was asked for.
+	errCut     = errors.New("body ended early")
+	errIdle    = errors.New("no byte came within the request timeout")
+	errHedge   = errors.New("a second request was faster")
+	errTimeout = errors.New("deadline passed")
+)
+
+const (
+	firstBackoff = 50 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+	// enoughProgress: a request that brought so much was worth making; the next one need not wait longer than the first.
+	enoughProgress = 64 << 10
+)
+
+// fetcher fills chunks from a Source: retries, resumption, timeouts, hedging. It holds no state of a single chunk.
+type fetcher struct {
+	requestTimeout, deadline time.Duration
+	metrics                  Metrics
+	hedger                   *hedger // nil: no hedging
+}
+
+// fill fetches c's bytes, on a goroutine of c's owner, who then calls c.finish with the result.
+func (f *fetcher) fill(ctx context.Context, src Source, c *chunk) error {
+	ctx, stop := context.WithTimeoutCause(ctx, f.deadline, errTimeout)
+	defer stop()
+	began := time.Now()
+	var err error
+	if f.hedger == nil {
+		err = f.fetch(ctx, src, c)
+	} else {
+		err = f.hedger.fetch(ctx, f, src, c)
+	}
+	if err == nil && f.hedger != nil {
+		f.hedger.took(time.Since(began))
+	}
+	return err
+}
+
+// fetch fills c from where it stands, with as many requests as it takes.
+func (f *fetcher) fetch(ctx context.Context, src Source, c *chunk) error {
+	var pause backoff
+	empty := 0
+	for {
+		before := c.filled // only this goroutine moves it
+		err := f.request(ctx, src, c)
+		got := c.filled - before
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case errors.Is(err, remotestorage.ErrRange):
+			return errShort
+		case isRefusal(err):
+			return err
+		case errors.Is(err, errCut) && got == 0:
+			// A body that ends at once, twice: that is where the object ends.
+			if empty++; empty == 2 {
+				return errShort
+			}
+		default:
+			empty = 0
+		}
+		f.metrics.Count(EventRetry)
+		if got >= enoughProgress {
+			pause.reset()
+		}
+		if !pause.wait(ctx) {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// isRefusal: errors that the same request would meet again.
+func isRefusal(err error) bool {
+	for _, e := range []error{remotestorage.ErrDenied, remotestorage.ErrNotFound, remotestorage.ErrUntrusted, remotestorage.ErrNotSigned} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// request makes one GET for what c still misses. It takes what comes: a body that goes on after the range is cut, one that ends before is errCut.
+func (f *fetcher) request(ctx context.Context, src Source, c *chunk) error {
+	from := c.filled
+	return f.get(ctx, src, c.start+int64(from), c.buf[from:], c.advance)
+}
+
+// get makes one GET for the bytes from pos on that fill dst, and tells each time how many came.
+func (f *fetcher) get(ctx context.Context, src Source, pos int64, dst []byte, came func(int)) (err error) {
+	began, got := time.Now(), 0
+	defer func() { f.metrics.RangeRead(int64(got), time.Since(began), err) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle := time.AfterFunc(f.requestTimeout, func() { cancel(errIdle) })
+	defer idle.Stop()
+	body, err := src.ReadRange(ctx, pos, pos+int64(len(dst)))
+	if err != nil {
+		return withCause(ctx, err)
+	}
+	defer body.Close() // only read from: its error says nothing that the bytes do not
+	for got < len(dst) {
+		n, err := body.Read(dst[got:])
+		if n > 0 {
+			got += n
+			came(n)
+			idle.Reset(f.requestTimeout)
+		}
+		switch {
+		case got == len(dst):
+			return nil
+		case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
+			return errCut
+		case err != nil:
+			return withCause(ctx, err)
+		}
+	}
+	return nil
+}
+
+// withCause says why a request was given up by this side, if it was.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// backoff waits longer each time, with jitter, so that readers that failed together do not come back together (cases.md row 22).
+type backoff struct{ next time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+// wait returns false if ctx ended first.
+func (b *backoff) wait(ctx context.Context) bool {
+	if b.next == 0 {
+		b.next = firstBackoff
+	}
+	d := b.next/2 + rand.N(b.next/2)
+	b.next = min(2*b.next, lastBackoff)
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,265 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// pump is the reader's one goroutine: it looks at what has changed (bytes that came, batches that went, a resolve's answer, somebody short of
+// memory), does what can be done, and sleeps until the bell rings. Everything that it decides is in look; it blocks in one place only, Budget.Acquire,
+// and then holds no memory.
+func (p *PartitionReader) pump() {
+	defer p.shutdown()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for p.ctx.Err() == nil {
+		if p.look() {
+			continue
+		}
+		if d := p.stallsIn(); d > 0 {
+			timer.Reset(d)
+		}
+		select {
+		case <-p.bell:
+		case <-timer.C:
+		case <-p.ctx.Done():
+		}
+	}
+}
+
+// look does one round, and tells whether another one may find more to do.
+func (p *PartitionReader) look() bool {
+	p.yield()
+	p.mu.Lock()
+	if p.err != nil || p.parked {
+		p.mu.Unlock()
+		return false
+	}
+	p.settled = false
+	p.acceptLocked()
+	p.mendLocked()
+	p.mu.Unlock()
+
+	worked := p.checkSome()
+	asked := p.request()
+	p.mu.Lock()
+	p.findLocked()
+	idle := !worked && !asked
+	if idle {
+		p.settled = p.quietLocked()
+	}
+	tell := p.settled && !p.told
+	p.told = p.settled
+	p.mu.Unlock()
+	if worked || tell {
+		p.wake()
+	}
+	return !idle
+}
+
+// quietLocked tells whether nothing is on its way.
+func (p *PartitionReader) quietLocked() bool {
+	if p.finding {
+		return false
+	}
+	for _, s := range p.streams {
+		if s.inFlight() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// checkSome checks a run of batches of the first stream that has any left.
+func (p *PartitionReader) checkSome() bool {
+	p.mu.Lock()
+	s := p.checkingLocked()
+	if s == nil || s.ready.len() >= maxReady {
+		p.mu.Unlock()
+		return false
+	}
+	k := &p.check
+	k.look(s, !p.r.opts.ReadAhead)
+	p.mu.Unlock()
+	k.check(s)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved := k.pos > s.checkPos || k.done
+	if len(k.found) > 0 {
+		if !p.anyReadyLocked() {
+			p.lastTake = time.Now() // the consumer's time begins when there is something to take
+		}
+		s.ready.push(k.found...)
+		for i := range k.found {
+			s.readyBytes += k.found[i].size
+		}
+	}
+	s.checkPos, s.order, s.checkLast, s.any, s.needSize = k.pos, k.order, k.checkLast, k.any, k.needSize
+	if k.skipTo >= 0 {
+		s.deliverPos = k.skipTo
+		s.popDelivered(p)
+	}
+	switch {
+	case k.done:
+		s.done = true
+		s.cutAt(s.checkPos, p)
+	case k.restart:
+		p.r.opts.Metrics.Count(EventRestart)
+		s.restart(p)
+		moved = true
+	case k.fault != nil:
+		p.faultLocked(s, k.fault)
+		moved = true
+	}
+	return moved
+}
+
+// checkingLocked is the first stream with batches left to check.
+func (p *PartitionReader) checkingLocked() *stream {
+	for i, s := range p.streams {
+		if s.done {
+			continue
+		}
+		if i > 0 && !s.any {
+			// The stream before may have ended with a batch that reaches past its last offset.
+			if after := p.streams[i-1].after(); after > s.want {
+				s.want, s.checkLast, s.sentLast = after, after-1, after-1
+			}
+		}
+		return s
+	}
+	return nil
+}
+
+func (p *PartitionReader) anyReadyLocked() bool {
+	for _, s := range p.streams {
+		if s.ready.len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// faultLocked decides about bytes that failed a check: a wrong start position is answered by reading from the beginning, anything else by one more
+// look at the same bytes, in case only the way here damaged them.
+func (p *PartitionReader) faultLocked(s *stream, err error) {
+	switch {
+	case !s.any && s.rng.StartPosition > 0 && !s.restarted:
+		p.r.opts.Metrics.Count(EventRestart)
+		s.restart(p)
+	case s.rereadAt != s.checkPos:
+		p.r.opts.Metrics.Count(EventReread)
+		s.rereadAt, s.short = s.checkPos, false
+		p.forgetLocked(s)
+		s.cutAt(s.checkPos, p)
+	case errors.Is(err, ErrOldFormat):
+		p.failLocked(s, err)
+	default:
+		p.failLocked(s, fmt.Errorf("%w: %w", ErrDamaged, err))
+	}
+}
+
+// forgetLocked makes the cache forget the chunks that hold what is at checkPos and after.
+func (p *PartitionReader) forgetLocked(s *stream) {
+	for _, pc := range s.pieces {
+		if pc.end > s.checkPos && pc.c != nil && pc.c.cache != nil {
+			pc.c.cache.drop(pc.c)
+		}
+	}
+}
+
+// failLocked ends the reading where s stands; what is ready before remains to be delivered. ErrLocal is an answer and needs no place.
+func (p *PartitionReader) failLocked(s *stream, err error) {
+	if p.err != nil {
+		return
+	}
+	offset, object := p.next, ""
+	if s != nil {
+		offset, object = max(s.want, s.checkLast+1), s.rng.Object
+	}
+	var placed *PlaceError
+	if errors.Is(err, ErrLocal) || errors.As(err, &placed) {
+		p.err = err
+	} else {
+		p.err = &PlaceError{TopicIDPartition: p.tp, Offset: offset, Object: object, Err: err}
+	}
+	for i, t := range p.streams {
+		if !t.done {
+			t.cutAt(t.checkPos, p)
+			t.done = true
+			p.dropStreamsLocked(i + 1)
+			break
+		}
+	}
+}
+
+func (p *PartitionReader) dropStreamsLocked(from int) {
+	for i := from; i < len(p.streams); i++ {
+		p.streams[i].cutAt(0, p)
+		p.streams[i] = nil
+	}
+	p.streams = p.streams[:min(from, len(p.streams))]
+}
+
+// wake tells the subscribers, with no lock held.
+func (p *PartitionReader) wake() {
+	p.mu.Lock()
+	p.calls = p.calls[:0]
+	for _, f := range p.subs {
+		p.calls = append(p.calls, f)
+	}
+	p.mu.Unlock()
+	for i, f := range p.calls {
+		f()
+		p.calls[i] = nil
+	}
+}
+
+// stallsIn is when the consumer will have stalled; 0 if it has nothing to take, or has stalled already.
+func (p *PartitionReader) stallsIn() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.anyReadyLocked() {
+		return 0
+	}
+	return max(p.r.opts.StallAfter-time.Since(p.lastTake), 0)
+}
+
+// yield gives everything back if the consumer has stalled and somebody is short of memory. A stalled reader does not count in the fair share.
+func (p *PartitionReader) yield() {
+	budget := p.r.opts.Budget
+	p.mu.Lock()
+	stalled := p.anyReadyLocked() && time.Since(p.lastTake) >= p.r.opts.StallAfter
+	if active := !stalled && !p.parked && p.err == nil; active != p.active {
+		p.active = active
+		budget.setActive(p, active)
+	}
+	if !stalled || !budget.short() {
+		p.mu.Unlock()
+		return
+	}
+	for _, s := range p.streams {
+		s.rewind(p)
+	}
+	// An error that lay behind what was ready is found again when the consumer gets there.
+	p.err, p.parked, p.wanted, p.starved, p.window, p.settled = nil, true, false, false, 1, false
+	p.mu.Unlock()
+	p.r.opts.Metrics.Count(EventShed)
+	p.wake()
+}
+
+// shutdown gives back all that the reader holds and waits for its tasks.
+func (p *PartitionReader) shutdown() {
+	p.mu.Lock()
+	for _, s := range p.streams {
+		s.cutAt(0, p)
+	}
+	p.streams, p.err, p.closed = nil, ErrClosed, true
+	p.mu.Unlock()
+	p.tasks.Wait()
+	p.r.opts.Budget.leave(p)
+	p.r.forget(p)
+	p.wake()
+	close(p.ended)
+}

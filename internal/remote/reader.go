@@ -1,0 +1,70 @@
+package remote
+
+import (
+	"sync"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// Reader opens PartitionReaders that share one set of options.
+type Reader struct {
+	opts      Options
+	fetch     *fetcher
+	chunkSize int
+
+	mu     sync.Mutex
+	open   map[*PartitionReader]struct{}
+	closed bool
+}
+
+// NewReader returns a reader with these options; see Options.Validate.
+func NewReader(o Options) *Reader {
+	o = o.withDefaults()
+	r := &Reader{opts: o, open: map[*PartitionReader]struct{}{}}
+	r.fetch = &fetcher{requestTimeout: o.RequestTimeout, deadline: o.Deadline, metrics: o.Metrics}
+	if o.Hedge {
+		r.fetch.hedger = &hedger{budget: o.Budget, metrics: o.Metrics}
+	}
+	r.chunkSize = max(o.ChunkSize, minChunk)
+	if o.Cache != nil {
+		r.chunkSize = max(min(r.chunkSize, floorClass(o.Budget.Limit()/4)), minChunk)
+	}
+	return r
+}
+
+// Open starts reading at offset: the first resolve and the first GET begin at once.
+func (r *Reader) Open(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) *PartitionReader {
+	p := newPartitionReader(r, tp, offset, resolve)
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		p.endNow(ErrClosed)
+		return p
+	}
+	r.open[p] = struct{}{}
+	r.mu.Unlock()
+	r.opts.Budget.join(p)
+	r.opts.Budget.setActive(p, true)
+	go p.pump()
+	return p
+}
+
+// Close closes every open PartitionReader and waits for them.
+func (r *Reader) Close() {
+	r.mu.Lock()
+	r.closed = true
+	open := make([]*PartitionReader, 0, len(r.open))
+	for p := range r.open {
+		open = append(open, p)
+	}
+	r.mu.Unlock()
+	for _, p := range open {
+		p.Close()
+	}
+}
+
+func (r *Reader) forget(p *PartitionReader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, p)
+}

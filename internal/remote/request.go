@@ -1,0 +1,388 @@
+package remote
+
+import (
+	"context"
+	"errors"
+)
+
+// maxTail is the largest beginning of a batch that is copied aside when a reader gives its chunks up to wait for memory. Tails are outside the budget: at
+// most this much for each reader that waits.
+const maxTail = 64 << 10
+
+// wish is the next range to ask for.
+type wish struct {
+	s          *stream
+	hole       int // index of the hole in s.pieces that it fills; -1: it goes on at the end
+	start, end int64
+	key        chunkKey // of the cache's chunk; zero: a chunk of the stream's own
+	// need: without it the reader can deliver nothing.
+	need bool
+	// alone: too large to be put together from chunks beside others; it is one chunk, waited for in the queue.
+	alone bool
+}
+
+func (w *wish) chunkRange() (int64, int64) {
+	if w.key != (chunkKey{}) {
+		return w.key.start, w.key.end
+	}
+	return w.start, w.end
+}
+
+func (w *wish) size() int {
+	from, to := w.chunkRange()
+	return int(to - from)
+}
+
+// request asks for what is next, as long as the window and the budget allow, and tells whether it asked for anything.
+func (p *PartitionReader) request() (asked bool) {
+	for p.ctx.Err() == nil {
+		p.mu.Lock()
+		w, ok := p.wishLocked()
+		if !ok {
+			p.mu.Unlock()
+			return asked
+		}
+		if w.alone || !p.askLocked(&w) {
+			if !w.need || p.inFrontLocked(&w) {
+				p.mu.Unlock()
+				return asked
+			}
+			w = p.shedLocked(w)
+			p.mu.Unlock()
+			if p.r.opts.Budget.Acquire(p.ctx, int64(sizeClass(w.size()))) != nil {
+				return asked
+			}
+			p.mu.Lock()
+			p.startLocked(&w)
+		}
+		p.mu.Unlock()
+		asked = true
+	}
+	return asked
+}
+
+// inFrontLocked tells whether bytes before the wish are still on their way: then it is not yet the one that everything waits for.
+func (p *PartitionReader) inFrontLocked(w *wish) bool {
+	return !w.alone && w.s.arriving(w.start)
+}
+
+// wishLocked is the next range that the reader may ask for.
+func (p *PartitionReader) wishLocked() (wish, bool) {
+	if p.err != nil || p.parked {
+		return wish{}, false
+	}
+	checking := p.checkingLocked()
+	hungry := !p.anyReadyLocked() && p.wanted
+	held, count, flying := p.lent.Load(), 0, 0
+	for _, s := range p.streams {
+		held += s.held()
+		count += len(s.pieces)
+		flying += s.inFlight()
+	}
+	p.growLocked(count)
+	for _, s := range p.streams {
+		if s.done {
+			continue
+		}
+		if s.refusal != nil {
+			return wish{}, false // a new source is on its way; what lies behind can wait as well
+		}
+		w, ok := s.nextRange(p, s == checking && hungry)
+		if !ok {
+			continue
+		}
+		if w.need && (p.r.opts.ReadAhead || flying == 0) && (flying < p.r.opts.Parallelism || w.alone) {
+			return w, true
+		}
+		free := p.r.opts.ReadAhead && count < p.window && flying < p.r.opts.Parallelism
+		return w, free && held+int64(w.size()) <= p.r.opts.Budget.share()
+	}
+	return wish{}, false
+}
+
+// growLocked doubles the window when the consumer had to wait though the window was full. A slow consumer never waits, so its window stays small.
+func (p *PartitionReader) growLocked(count int) {
+	if p.starved && p.fed && count >= p.window {
+		p.window = min(2*p.window, 2*p.r.opts.Parallelism)
+		p.fed = false
+	}
+	if p.anyReadyLocked() {
+		p.starved = false
+	}
+}
+
+// nextRange is the first range of s that nobody has asked for.
+func (s *stream) nextRange(p *PartitionReader, needed bool) (wish, bool) {
+	w := wish{s: s, hole: -1, start: s.reqPos, end: s.endPos}
+	for i := range s.pieces {
+		if s.pieces[i].c == nil {
+			w.hole, w.start, w.end = i, s.pieces[i].start, s.pieces[i].end
+			break
+		}
+	}
+	if w.hole < 0 && (s.short || s.reqPos >= s.endPos) {
+		return w, false
+	}
+	needEnd := s.checkPos + int64(s.needSize)
+	w.need = needed && (w.start < needEnd || !s.arriving(w.start))
+	if w.hole >= 0 && s.pieces[w.hole].err != nil && !w.need {
+		return w, false // failed once while nobody needed it: tried again when somebody does
+	}
+	if w.need && w.start < needEnd && int64(s.needSize) > p.r.opts.Budget.Limit()/2 {
+		w.alone = true
+		return w, true
+	}
+	p.cutToChunk(&w)
+	return w, true
+}
+
+// cutToChunk makes the wish one chunk long.
+func (p *PartitionReader) cutToChunk(w *wish) {
+	size := int64(p.chunkBytes())
+	if p.r.opts.Cache == nil {
+		w.end = min(w.end, w.start+size)
+		return
+	}
+	// Chunks are shared only if all cut at the same places.
+	from := w.start / size * size
+	w.key = chunkKey{segment: w.s.rng.ID.ID, start: from, end: min(from+size, w.s.endPos)}
+	w.end = min(w.end, w.key.end)
+}
+
+// chunkBytes is the size of the next chunk: at least two fit into the reader's share of the budget.
+func (p *PartitionReader) chunkBytes() int {
+	size := p.r.chunkSize
+	if p.r.opts.Cache != nil {
+		return size
+	}
+	if !p.r.opts.ReadAhead && p.limit > 0 {
+		size = min(size, max(p.limit, minChunk))
+	}
+	return min(size, floorClass(p.r.opts.Budget.share()/2))
+}
+
+// arriving tells whether bytes of s before pos, and not checked, are still on their way.
+func (s *stream) arriving(pos int64) bool {
+	for i := range s.pieces {
+		pc := &s.pieces[i]
+		if pc.start >= pos {
+			return false
+		}
+		if pc.c != nil && pc.end > s.checkPos && pc.flying() {
+			return true
+		}
+	}
+	return false
+}
+
+func (pc *piece) flying() bool {
+	filled, done, _ := pc.c.state()
+	return !done && pc.c.start+int64(filled) < pc.end
+}
+
+func (s *stream) inFlight() int {
+	n := 0
+	for i := range s.pieces {
+		if s.pieces[i].c != nil && s.pieces[i].flying() {
+			n++
+		}
+	}
+	return n
+}
+
+// askLocked asks for w if its chunk is in the cache, or there is memory for it without waiting.
+func (p *PartitionReader) askLocked(w *wish) bool {
+	if w.key != (chunkKey{}) {
+		if c := p.r.opts.Cache.join(w.key, p); c != nil {
+			p.r.opts.Metrics.Count(EventHit)
+			w.s.place(w, c)
+			return true
+		}
+	}
+	if !p.r.opts.Budget.TryAcquire(int64(sizeClass(w.size()))) {
+		return false
+	}
+	p.startLocked(w)
+	return true
+}
+
+// startLocked starts the GET for w, for which memory was granted.
+func (p *PartitionReader) startLocked(w *wish) {
+	src := w.s.rng.Source
+	if w.key != (chunkKey{}) {
+		if c := p.r.opts.Cache.begin(w.key, p.r.fetch, src, p); c != nil {
+			w.s.place(w, c)
+			return
+		}
+		// The cache was closed before its readers were; its chunk is no more, and soon neither are they.
+		p.failLocked(w.s, ErrClosed)
+		return
+	}
+	b := p.r.opts.Budget
+	c := &chunk{budget: b, start: w.start, buf: b.takeBuffer(w.size()), watchers: []watcher{p}}
+	ctx, cancel := context.WithCancel(p.ctx)
+	c.cancel = cancel
+	c.refs.Store(2) // the piece, the fill
+	w.s.place(w, c)
+	p.tasks.Go(func() {
+		defer cancel()
+		defer c.unref()
+		c.finish(p.r.fetch.fill(ctx, src, c))
+	})
+}
+
+// place puts c, with its reference, where w is.
+func (s *stream) place(w *wish, c *chunk) {
+	pc := piece{c: c, start: w.start, end: w.end, source: s.source}
+	if w.hole < 0 {
+		s.pieces = append(s.pieces, pc)
+		s.reqPos = w.end
+		return
+	}
+	old := s.pieces[w.hole]
+	pc.tries = old.tries + 1
+	s.pieces[w.hole] = pc
+	if pc.end < old.end {
+		rest := old
+		rest.start = pc.end
+		s.pieces = append(s.pieces, piece{})
+		copy(s.pieces[w.hole+2:], s.pieces[w.hole+1:])
+		s.pieces[w.hole+1] = rest
+	}
+}
+
+// shedLocked gives up everything that the reader holds, because what it needs must be waited for, and whoever waits holds nothing. The beginning of
+// the batch that is wanted is copied aside if it is small. It returns the wish to wait for: the rest of that batch, at least a chunk.
+func (p *PartitionReader) shedLocked(w wish) wish {
+	s := w.s
+	if len(s.pieces) > 0 {
+		p.r.opts.Metrics.Count(EventShed)
+	}
+	tail := s.copyTail(w.start)
+	for _, o := range p.streams {
+		o.cutAt(0, p) // nothing is ready in any of them
+		o.reqPos = o.checkPos
+	}
+	if tail != nil {
+		s.pieces = append(s.pieces, piece{c: tail, start: tail.start, end: tail.end(), source: s.source})
+		s.reqPos = tail.end()
+	}
+	needEnd := s.checkPos + int64(s.needSize)
+	next := wish{s: s, hole: -1, start: s.reqPos, end: s.endPos, need: true}
+	p.cutToChunk(&next)
+	if next.end < needEnd {
+		next.key = chunkKey{}
+		next.end = min(needEnd, s.endPos)
+	}
+	return next
+}
+
+// copyTail copies the bytes from checkPos to pos, which are all there, into a chunk outside the budget; nil if they are none, or too many.
+func (s *stream) copyTail(pos int64) *chunk {
+	n := pos - s.checkPos
+	if n <= 0 || n > maxTail {
+		return nil
+	}
+	buf := make([]byte, 0, n)
+	for i := range s.pieces {
+		pc := &s.pieces[i]
+		if pc.end <= s.checkPos || pc.start >= pos {
+			continue
+		}
+		b, _, _ := pc.visible(false)
+		from := max(pc.start, s.checkPos)
+		if skip := from - pc.start; skip < int64(len(b)) {
+			b = b[skip:]
+			buf = append(buf, b[:min(int64(len(b)), pos-from)]...)
+		}
+	}
+	if int64(len(buf)) != n {
+		return nil
+	}
+	c := &chunk{start: s.checkPos, buf: buf, filled: len(buf), done: true}
+	c.refs.Store(1)
+	return c
+}
+
+// mendLocked looks after pieces whose fill failed: what came of them stays, the rest becomes a hole, and the error decides what happens to it.
+func (p *PartitionReader) mendLocked() {
+	if p.ctx.Err() != nil {
+		return // the fills end because the reader does
+	}
+	checking := p.checkingLocked()
+	for _, s := range p.streams {
+		for i := 0; i < len(s.pieces) && !s.done; i++ {
+			pc := &s.pieces[i]
+			if pc.c == nil {
+				continue
+			}
+			filled, done, err := pc.c.state()
+			came := pc.c.start + int64(filled)
+			if !done || came >= pc.end {
+				continue
+			}
+			if errors.Is(err, errShort) {
+				if !s.short {
+					s.short = true
+					s.cutAt(pc.end, p)
+				}
+				break
+			}
+			hole := *pc
+			hole.c, hole.err = nil, err
+			if came > pc.start {
+				pc.end, hole.start = came, came
+				s.pieces = append(s.pieces, piece{})
+				copy(s.pieces[i+2:], s.pieces[i+1:])
+				s.pieces[i+1] = hole
+				i++
+			} else {
+				pc.abandon(p)
+				s.pieces[i] = hole
+			}
+			p.decideLocked(s, &s.pieces[i], s == checking)
+			if p.err != nil {
+				return
+			}
+		}
+	}
+}
+
+// decideLocked says what happens to a hole after its error.
+func (p *PartitionReader) decideLocked(s *stream, hole *piece, checking bool) {
+	first := checking && !s.arriving(hole.start)
+	switch err := hole.err; {
+	case wantsRefresh(err):
+		hole.err = nil
+		if hole.source == s.source && s.refusal == nil {
+			if s.refreshedAt == s.checkPos {
+				p.refusedLocked(s, err)
+				return
+			}
+			s.refusal, s.refreshedAt = err, s.checkPos
+		}
+	case hole.tries == 0 && !first && !isRefusal(err):
+		// Nobody needed it when it failed.
+	default:
+		if isRefusal(err) {
+			p.refusedLocked(s, err)
+			return
+		}
+		p.refusedLocked(s, unavailable(err))
+	}
+}
+
+// refusedLocked gives s up: the reading ends there, unless it was only read ahead. Then it is resolved anew when it is needed.
+func (p *PartitionReader) refusedLocked(s *stream, err error) {
+	if s == p.checkingLocked() {
+		p.failLocked(s, err)
+		return
+	}
+	for i, o := range p.streams {
+		if o == s {
+			p.dropStreamsLocked(i)
+			p.aheadFailed = true
+			return
+		}
+	}
+}
