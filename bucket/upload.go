@@ -20,8 +20,8 @@ const (
 	maxBackoff   = 10 * time.Second
 )
 
-// errNotWhole: the store has something else than what was sent.
-var errNotWhole = errors.New("object in the store is not what was sent")
+// ErrNotWhole: the store has something else than what was sent.
+var ErrNotWhole = errors.New("object in the store is not what was sent")
 
 // CopyLogSegmentData uploads a segment's files one after the other, the log last, so that a log object implies its indexes. On an error it leaves what it
 // has stored: nothing is recorded then, and DeleteLogSegmentData of the same id clears it.
@@ -61,14 +61,19 @@ func (m *Manager) upload(ctx context.Context, md remotestorage.RemoteLogSegmentM
 	key := m.s.key(layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, suffix))
 	ctx, cancel := context.WithTimeout(ctx, m.o.UploadTimeout)
 	defer cancel()
+	var last error
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		err := m.uploadOnce(ctx, key, f)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() != nil && last != nil {
+			return fmt.Errorf("%w, and time is over", last) // says more than that a try was broken off
+		}
 		if ctx.Err() != nil || !worthRetry(err) {
 			return err
 		}
+		last = err
 		m.o.Logger.Warn("upload failed, trying again", "object", m.s.place(key), "error", err)
 		wait := time.NewTimer(backoff/2 + rand.N(backoff/2+1))
 		select {
@@ -135,13 +140,13 @@ func (m *Manager) check(ctx context.Context, key string, size int64, sum Checksu
 		return m.s.wrap("checking", key, err)
 	}
 	if attrs.Size != size {
-		return fmt.Errorf("checking %s: %d bytes, sent %d: %w", m.s.place(key), attrs.Size, size, errNotWhole)
+		return fmt.Errorf("checking %s: %d bytes, sent %d: %w", m.s.place(key), attrs.Size, size, ErrNotWhole)
 	}
 	if sum == nil {
 		return nil
 	}
 	if err := sum.Check(attrs); err != nil {
-		return fmt.Errorf("checking %s: %w: %w", m.s.place(key), errNotWhole, err)
+		return fmt.Errorf("checking %s: %w: %w", m.s.place(key), ErrNotWhole, err)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ func Suite(t *testing.T, s *Server) {
 		{"Delete", deleteSegment},
 		{"ListPaging", listPaging},
 		{"Multipart", multipart},
+		{"Checksum", checksum},
 		{"LocalFileFails", localFileFails},
 		{"Interrupted", interrupted},
 		{"ConcurrentReaders", concurrentReaders},
@@ -276,6 +277,38 @@ func multipart(t *testing.T, _ *Server, st *bucket.Store) {
 		t.Fatal(err)
 	}
 	wantBytes(t, "log in parts", readAll(t, r), content(t, data.Log))
+}
+
+// twisted follows other bytes than those that were sent, so that the store's word must contradict it.
+type twisted struct{ bucket.Checksum }
+
+func (w twisted) Write(p []byte) (int, error) {
+	q := bytes.Clone(p)
+	if len(q) > 0 {
+		q[0] ^= 1
+	}
+	return w.Checksum.Write(q)
+}
+
+// checksum: an object that is not what was sent is noticed, where the store tells a checksum.
+func checksum(t *testing.T, s *Server, st *bucket.Store) {
+	if st.NewChecksum == nil {
+		t.Skip("this store tells no checksum")
+	}
+	wrong := *st
+	wrong.NewChecksum = func(partSize int64) bucket.Checksum { return twisted{st.NewChecksum(partSize)} }
+	m := manager(t, &wrong, bucket.Options{PartSize: 5 << 20, UploadTimeout: time.Second})
+	sizes := []int{1000}
+	if s.Kind == "s3" {
+		sizes = append(sizes, 17<<20)
+	}
+	for _, size := range sizes {
+		md, data := Segment("checksum", 0, size)
+		data.OffsetIndex, data.TimeIndex, data.LeaderEpochIndex = MemoryFile(nil), MemoryFile(nil), nil
+		data.Transaction = nil
+		_, err := m.CopyLogSegmentData(t.Context(), md, data)
+		wantErr(t, fmt.Sprintf("%d bytes", size), err, bucket.ErrNotWhole)
+	}
 }
 
 // failing gives n bytes of b and then an error.
