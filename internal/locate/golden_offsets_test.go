@@ -138,9 +138,12 @@ func TestGoldenOffsetsByTimestamp(t *testing.T) {
 	})
 }
 
-// first finds the record by reading the whole remote tier through the resolver: slow, and right by construction. -1: none there.
-func (b *bench) first(t *testing.T, ts int64) int64 {
+// all reads the whole remote tier through the resolver and takes every batch apart.
+func (b *bench) all(t *testing.T) []record {
 	t.Helper()
+	if b.records != nil {
+		return b.records
+	}
 	for offset := b.view.Start; offset <= b.tiered; {
 		rng, err := b.resolver.Resolve(context.Background(), b.p.TopicIDPartition, b.view, offset, false)
 		if err != nil {
@@ -148,12 +151,23 @@ func (b *bench) first(t *testing.T, ts int64) int64 {
 		}
 		for _, raw := range readRange(t, &rng) {
 			for _, r := range records(t, raw) {
-				if r.timestamp >= ts && r.offset >= b.view.Start {
-					return r.offset
+				if r.offset >= b.view.Start {
+					b.records = append(b.records, r)
 				}
 			}
 		}
 		offset = rng.LastOffset + 1
+	}
+	return b.records
+}
+
+// first finds the record without any index; -1: none in the remote tier.
+func (b *bench) first(t *testing.T, ts int64) int64 {
+	t.Helper()
+	for _, r := range b.all(t) {
+		if r.timestamp >= ts {
+			return r.offset
+		}
 	}
 	return -1
 }
@@ -162,19 +176,10 @@ func (b *bench) first(t *testing.T, ts int64) int64 {
 func TestCase18_MaxTimestamp(t *testing.T) {
 	eachPartition(t, func(t *testing.T, b *bench) {
 		want := record{timestamp: -1, offset: -1}
-		for offset := b.view.Start; offset <= b.tiered; {
-			rng, err := b.resolver.Resolve(context.Background(), b.p.TopicIDPartition, b.view, offset, false)
-			if err != nil {
-				t.Fatal(err)
+		for _, r := range b.all(t) {
+			if r.timestamp > want.timestamp {
+				want = r
 			}
-			for _, raw := range readRange(t, &rng) {
-				for _, r := range records(t, raw) {
-					if r.timestamp > want.timestamp && r.offset >= b.view.Start {
-						want = r
-					}
-				}
-			}
-			offset = rng.LastOffset + 1
 		}
 		o, ts, e, ok, err := b.resolver.MaxTimestamp(context.Background(), b.p.TopicIDPartition, b.view)
 		if err != nil || !ok || o != want.offset || ts != want.timestamp || e != want.epoch {

@@ -27,6 +27,7 @@ type bench struct {
 	resolver *locate.Resolver
 	tiered   int64 // last offset in the remote tier, on the lineage; -1: none
 	batches  []golden.Batch
+	records  []record // see all
 }
 
 // eachPartition runs fn for every partition of every set that has something in the remote tier.
