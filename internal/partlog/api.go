@@ -118,6 +118,8 @@ type Data struct {
 	Records wire.Records
 	// FirstBaseOffset is the base of the first batch, which may be below the offset asked; -1 if there is no batch.
 	FirstBaseOffset int64
+	// NextOffset is where to go on: behind the last whole batch in Records. The offset asked if there is none.
+	NextOffset int64
 }
 
 // Stats are sizes for metrics and DescribeLogDirs.

@@ -23,8 +23,8 @@ var (
 	ErrInvalidTxnState = errors.New("producer has an open transaction")
 )
 
-// window is how many batches of a producer are remembered: the most that a Kafka producer has in flight with idempotence on.
-const window = 5
+// Window is how many batches of a producer are remembered: the most that a Kafka producer has in flight with idempotence on.
+const Window = 5
 
 // NoProducer is the producer id of a batch without idempotence.
 const NoProducer = -1
@@ -64,8 +64,9 @@ type producer struct {
 	coordinatorEpoch int32
 	lastTimestamp    int64
 	txnFirstOffset   int64 // -1: no transaction open
-	batches          [window]Batch
+	batches          [Window]Batch
 	n                int
+	refilled         bool // Prepend has been called: what it did not bring is not in the log
 }
 
 func (p *producer) lastSequence() int32 {
@@ -76,7 +77,7 @@ func (p *producer) lastSequence() int32 {
 }
 
 func (p *producer) remember(b Batch) {
-	if p.n == window {
+	if p.n == Window {
 		copy(p.batches[:], p.batches[1:])
 		p.n--
 	}
@@ -86,7 +87,7 @@ func (p *producer) remember(b Batch) {
 
 func (p *producer) takeEpoch(epoch int16) {
 	if !p.known || p.epoch != epoch {
-		p.n = 0
+		p.n, p.refilled = 0, false
 	}
 	p.epoch, p.known = epoch, true
 }
@@ -194,10 +195,10 @@ func (s *State) Duplicate(h *batch.Header) (Batch, bool) {
 }
 
 // MayBeOldDuplicate tells whether a batch that is not in the window could be a retry of one that fell out of it when the window was made from a
-// snapshot, which holds only the last batch. first and last are the offsets between which its original would lie.
+// snapshot, which holds only the last batch. Its original would lie below the offset before; the caller looks there, once, and calls Prepend.
 func (s *State) MayBeOldDuplicate(h *batch.Header) (before int64, ok bool) {
 	p := s.producers[h.ProducerID]
-	if p == nil || p.epoch != h.ProducerEpoch || p.n == 0 || p.n == window {
+	if p == nil || p.epoch != h.ProducerEpoch || p.n == 0 || p.n == Window || p.refilled {
 		return 0, false
 	}
 	oldest := p.batches[0]
@@ -211,7 +212,8 @@ func (s *State) Prepend(producerID int64, epoch int16, older []Batch) {
 	if p == nil || p.epoch != epoch || p.n == 0 {
 		return
 	}
-	older = older[max(0, len(older)-(window-p.n)):]
+	p.refilled = true
+	older = older[max(0, len(older)-(Window-p.n)):]
 	kept := append(slices.Clone(older), p.batches[:p.n]...)
 	p.n = copy(p.batches[:], kept)
 }

@@ -1,0 +1,210 @@
+package partlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/rewind-kafka/rewind/internal/segment"
+)
+
+// commit is the group commit: whoever comes first syncs for all that has been appended by then; the others wait, and one of them goes next.
+type commit struct {
+	mu      sync.Mutex
+	synced  int64         // everything below is on stable storage
+	running bool          // somebody syncs
+	done    chan struct{} // closed when that one is done; nil if nobody waits
+}
+
+// advance says that everything below offset is synced.
+func (c *commit) advance(offset int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.synced = max(c.synced, offset)
+}
+
+func (c *commit) wakeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done != nil {
+		close(c.done)
+		c.done = nil
+	}
+}
+
+// turn tells whether the caller has nothing more to do, or has to sync; else it waits on the channel for its next turn.
+func (c *commit) turn(offset int64) (done, lead bool, wait <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.synced >= offset:
+		return true, false, nil
+	case !c.running:
+		c.running = true
+		return false, true, nil
+	}
+	if c.done == nil {
+		c.done = make(chan struct{})
+	}
+	return false, false, c.done
+}
+
+// Sync returns when everything below offset is on stable storage. One fsync serves all who wait. An error means that nothing is known of what the
+// disk holds: the log has failed and stays so. ctx ends only a wait for somebody else's fsync; one's own cannot be broken off.
+func (l *Log) Sync(ctx context.Context, offset int64) error {
+	for {
+		if err := l.Err(); err != nil {
+			return err
+		}
+		done, lead, wait := l.commit.turn(offset)
+		switch {
+		case done:
+			return nil
+		case lead:
+			if err := l.syncOnce(offset); err != nil {
+				return err
+			}
+		default:
+			select {
+			case <-wait:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+// syncOnce syncs what has been appended so far. It must be the only one at it: see commit.
+func (l *Log) syncOnce(offset int64) (err error) {
+	defer func() {
+		l.commit.mu.Lock()
+		l.commit.running = false
+		l.commit.mu.Unlock()
+		l.commit.wakeAll()
+	}()
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	end, dirDirty := l.state.logEnd, l.dirDirty
+	h := l.active().hot.Load()
+	l.dirDirty = false
+	l.mu.Unlock()
+	if offset > end {
+		return fmt.Errorf("syncing up to %d: %w: log ends at %d", offset, ErrOutOfRange, end)
+	}
+	if dirDirty {
+		if err := syncDir(l.fs, l.dir); err != nil {
+			return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+		}
+	}
+	if h != nil {
+		if err := h.sync(); err != nil {
+			return l.fail(fmt.Errorf("syncing the active segment: %w", err))
+		}
+	}
+	// Without an open file the segment was synced when it was closed. Older segments were synced when the log rolled.
+	l.commit.advance(end)
+	return nil
+}
+
+func (h *hot) sync() error {
+	h.syncMu.Lock()
+	defer h.syncMu.Unlock()
+	if h.closed {
+		return nil // closing synced it
+	}
+	return h.file.SyncData()
+}
+
+// Flush brings everything to stable storage, indexes and producer snapshots of closed segments included, which moves Offsets().Recovery up. The
+// broker calls it before it writes its checkpoints.
+func (l *Log) Flush(ctx context.Context) error {
+	end := l.Offsets().LogEnd
+	if err := l.Sync(ctx, end); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	bases, snapshots := slices.Clone(l.unflushed), slices.Clone(l.snapshots)
+	l.mu.Unlock()
+	for _, base := range bases {
+		if err := l.syncSegment(base, snapshots); err != nil {
+			return err
+		}
+	}
+	if len(bases) > 0 {
+		if err := syncDir(l.fs, l.dir); err != nil {
+			return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unflushed = slices.DeleteFunc(l.unflushed, func(b int64) bool { return slices.Contains(bases, b) })
+	if len(l.unflushed) == 0 {
+		l.setFlushed(end)
+	}
+	return nil
+}
+
+func (l *Log) setFlushed(end int64) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	l.state.flushed = max(l.state.flushed, end)
+}
+
+// syncSegment syncs the index files of a closed segment and the snapshot that was taken at its end. They may have been deleted meanwhile.
+func (l *Log) syncSegment(base int64, snapshots []int64) error {
+	names := []string{segment.FileName(base, segment.IndexSuffix), segment.FileName(base, segment.TimeIndexSuffix), segment.FileName(base, segment.TxnIndexSuffix)}
+	if i, _ := slices.BinarySearch(snapshots, base+1); i < len(snapshots) {
+		names = append(names, segment.FileName(snapshots[i], segment.SnapshotSuffix))
+	}
+	for _, name := range names {
+		if err := syncFile(l.fs, l.fs.PathJoin(l.dir, name)); err != nil {
+			return l.fail(fmt.Errorf("syncing %s: %w", name, err))
+		}
+	}
+	return nil
+}
+
+// flushLocked is Flush for Close: the active segment is cold, l.mu is held, so nothing is appended meanwhile.
+func (l *Log) flushLocked() error {
+	active := l.active().base
+	for _, base := range append(slices.Clone(l.unflushed), active) {
+		if err := l.syncSegment(base, l.snapshots); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(l.fs, l.dir); err != nil {
+		return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+	}
+	l.unflushed, l.dirDirty, l.dirty = nil, false, false
+	l.commit.advance(l.state.logEnd)
+	l.setFlushed(l.state.logEnd)
+	return nil
+}
+
+// ReleaseIdle gives back the files and memory of a log that nothing was appended to since the last call. The broker calls it now and then, so that
+// idle partitions cost next to nothing.
+func (l *Log) ReleaseIdle() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if l.appended {
+		l.appended = false
+		return nil
+	}
+	active := l.active()
+	if active.hot.Load() == nil {
+		return nil
+	}
+	err := l.cool(active)
+	if err == nil {
+		l.commit.advance(l.state.logEnd)
+	}
+	return errors.Join(err)
+}
