@@ -69,11 +69,13 @@ type Broker struct {
 	topicDefaults map[string]string
 	// sources tells where the keys that were set come from; absent is SourceDefault.
 	sources map[string]Source
+	// below are the values that dynamic ones hide.
+	below map[string]below
 }
 
 // NewBroker returns the default configuration.
 func NewBroker() *Broker {
-	b := &Broker{topicDefaults: map[string]string{}, sources: map[string]Source{}}
+	b := &Broker{topicDefaults: map[string]string{}, sources: map[string]Source{}, below: map[string]below{}}
 	for _, k := range brokerKeys {
 		if k.bind != nil {
 			assign(k.bind(b), k.Default)
@@ -85,7 +87,7 @@ func NewBroker() *Broker {
 // Clone returns a copy that shares nothing with b.
 func (b *Broker) Clone() *Broker {
 	c := *b
-	c.topicDefaults, c.sources = maps.Clone(b.topicDefaults), maps.Clone(b.sources)
+	c.topicDefaults, c.sources, c.below = maps.Clone(b.topicDefaults), maps.Clone(b.sources), maps.Clone(b.below)
 	return &c
 }
 
@@ -103,8 +105,31 @@ func (b *Broker) Set(name, value string) error {
 	return nil
 }
 
-// SetDynamic gives a key a value as it comes over the protocol. Only dynamic keys can be changed while a broker runs.
-func (b *Broker) SetDynamic(name, value string) error {
+// SetDynamic replaces the values that clients have altered while the broker ran; keys that are not among them fall back to what they were before.
+// Values are plain numbers in Kafka's unit. Only dynamic keys can be changed. On an error nothing has changed.
+func (b *Broker) SetDynamic(values map[string]string) error {
+	var errs []error
+	next := b.Clone()
+	for name := range b.Dynamic() {
+		k, err := brokerKey(name)
+		if err != nil {
+			return err
+		}
+		next.reset(k)
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := next.setDynamic(name, values[name]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	*b = *next
+	return nil
+}
+
+func (b *Broker) setDynamic(name, value string) error {
 	k, err := brokerKey(name)
 	if err != nil {
 		return err
@@ -116,8 +141,45 @@ func (b *Broker) SetDynamic(name, value string) error {
 	if err != nil {
 		return err
 	}
+	before := below{source: b.source(k)}
+	before.value, before.ok = b.value(k)
+	b.below[k.Name] = before
 	b.put(k, v, SourceDynamicBroker)
 	return nil
+}
+
+// below is what a dynamic value hides.
+type below struct {
+	value  string
+	ok     bool
+	source Source
+}
+
+// reset takes a dynamic value back.
+func (b *Broker) reset(k *Key) {
+	before := b.below[k.Name]
+	delete(b.below, k.Name)
+	switch {
+	case before.source != SourceDefault:
+		b.put(k, before.value, before.source)
+	case k.bind != nil:
+		assign(k.bind(b), k.Default)
+		delete(b.sources, k.Name)
+	default:
+		delete(b.topicDefaults, k.Name)
+		delete(b.sources, k.Name)
+	}
+}
+
+// Dynamic returns the values that clients have altered.
+func (b *Broker) Dynamic() map[string]string {
+	values := map[string]string{}
+	for name := range b.below {
+		if k, err := brokerKey(name); err == nil {
+			values[name], _ = b.value(k)
+		}
+	}
+	return values
 }
 
 func (b *Broker) put(k *Key, value string, s Source) {

@@ -208,7 +208,7 @@ var brokerKeys = []*Key{
 		Doc: "The largest request accepted; a larger one closes the connection.",
 	},
 	{
-		Name: "store", Kind: String, check: anyText, Allowed: "a URL: file:///dir, s3://bucket?..., gs://bucket, azblob://container", bind: func(b *Broker) any { return &b.Store },
+		Name: "store", Kind: String, Sensitive: true, check: anyText, Allowed: "a URL: file:///dir, s3://bucket?..., gs://bucket, azblob://container", bind: func(b *Broker) any { return &b.Store },
 		Doc: "The object store that topics with remote.storage.enable are tiered to. Empty: no remote storage.",
 	},
 	{

@@ -87,6 +87,8 @@ type Key struct {
 	Dynamic bool
 	// Internal keys are accepted and described, but meant for tests.
 	Internal bool
+	// Sensitive values are not shown to clients.
+	Sensitive bool
 	// Synonyms are the broker keys that give a topic key its default, the strongest first.
 	Synonyms []Synonym
 

@@ -234,18 +234,34 @@ func TestValidateGivesAllMistakes(t *testing.T) {
 
 func TestDynamic(t *testing.T) {
 	b := NewBroker()
-	c := b.Clone()
-	if err := c.SetDynamic("log.retention.ms", "5"); err != nil {
+	if err := b.Set("log.retention.ms", "7"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetDynamic("num.partitions", "5"); !errors.Is(err, ErrInvalidValue) {
-		t.Errorf("a key that is read at the start: %v", err)
+	c := b.Clone()
+	if err := c.SetDynamic(map[string]string{"log.retention.ms": "5", "group.max.size": "3"}); err != nil {
+		t.Fatal(err)
 	}
-	if topic, _ := ParseTopic(nil, b); topic.RetentionMs == 5 {
+	for _, values := range []map[string]string{{"num.partitions": "5"}, {"group.max.size": "0"}, {"group.max.size": "4", "no.such.key": "1"}} {
+		if err := c.SetDynamic(values); err == nil {
+			t.Errorf("accepted %v", values)
+		}
+	}
+	if topic, _ := ParseTopic(nil, b); topic.RetentionMs != 7 {
 		t.Error("a clone shares its values")
 	}
-	if topic, _ := ParseTopic(nil, c); topic.RetentionMs != 5 {
-		t.Error("no effect")
+	if topic, _ := ParseTopic(nil, c); topic.RetentionMs != 5 || c.GroupMaxSize != 3 {
+		t.Errorf("no effect: retention %d, size %d", topic.RetentionMs, c.GroupMaxSize)
+	}
+	for _, e := range c.Describe() {
+		if e.Key.Name == "group.max.size" && (e.Source != SourceDynamicBroker || e.Value != "3") {
+			t.Errorf("described as %+v", e)
+		}
+	}
+	if err := c.SetDynamic(nil); err != nil {
+		t.Fatal(err)
+	}
+	if topic, _ := ParseTopic(nil, c); topic.RetentionMs != 7 || c.GroupMaxSize != math.MaxInt32 || len(c.Dynamic()) != 0 {
+		t.Errorf("not taken back: retention %d, size %d, %v", topic.RetentionMs, c.GroupMaxSize, c.Dynamic())
 	}
 }
 
