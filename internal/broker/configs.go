@@ -1,4 +1,208 @@
 package broker
 
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/topics"
+)
+
 // configHandlers are the keys that describe and alter configurations.
-func (b *Broker) configHandlers() []api { return nil }
+func (b *Broker) configHandlers() []api {
+	return []api{
+		on(0, 4, b.handleDescribeConfigs),
+		on(0, 2, b.handleAlterConfigs),
+		on(0, 1, b.handleIncrementalAlterConfigs),
+	}
+}
+
+// configError is a refusal with its error code.
+type configError struct {
+	code    int16
+	message string
+}
+
+func (e *configError) Error() string { return e.message }
+
+// configCode is the error code and the text for a client.
+func configCode(err error) (int16, *string) {
+	if err == nil {
+		return errNone, nil
+	}
+	text := err.Error()
+	var refused *configError
+	switch {
+	case errors.As(err, &refused):
+		return refused.code, &refused.message
+	case errors.Is(err, config.ErrInvalidValue), errors.Is(err, config.ErrUnknownKey):
+		return errInvalidConfig, &text
+	case errors.Is(err, topics.ErrUnknown):
+		return errUnknownTopicOrPartition, &text
+	}
+	return errUnknown, &text
+}
+
+// resource is what configurations belong to: a topic or this broker.
+type resource interface {
+	// overrides are the values that were set for it, not to be changed.
+	overrides() map[string]string
+	describe() []config.Entry
+	key(name string) (*config.Key, error)
+	// replace puts other values in force, or only judges them.
+	replace(overrides map[string]string, validateOnly bool) error
+}
+
+// resource finds what a request names. The cluster-wide defaults of brokers (an empty name) are this broker's: it is the only one.
+func (b *Broker) resource(kind kmsg.ConfigResourceType, name string) (resource, error) {
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+		if err := topics.CheckName(name); err != nil {
+			return nil, &configError{errInvalidTopic, err.Error()}
+		}
+		t, ok := b.topics.Get(name)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s", topics.ErrUnknown, name)
+		}
+		return &topicResource{b, t}, nil
+	case kmsg.ConfigResourceTypeBroker:
+		if name != "" && name != strconv.Itoa(int(b.nodeID)) {
+			return nil, &configError{errInvalidRequest, fmt.Sprintf("unexpected broker id, expected %d or the empty string, but received %s", b.nodeID, name)}
+		}
+		return &brokerResource{b, name == ""}, nil
+	}
+	return nil, &configError{errInvalidRequest, fmt.Sprintf("configurations of %s are not supported", strings.ToLower(kind.String()))}
+}
+
+type topicResource struct {
+	b *Broker
+	t topics.Topic
+}
+
+func (r *topicResource) overrides() map[string]string { return r.t.Configs }
+func (r *topicResource) describe() []config.Entry {
+	return config.DescribeTopic(r.t.Configs, r.b.config())
+}
+func (r *topicResource) key(name string) (*config.Key, error) { return config.TopicKey(name) }
+
+func (r *topicResource) replace(overrides map[string]string, validateOnly bool) error {
+	if validateOnly {
+		_, err := r.b.checkTopicConfigs(&r.t, overrides)
+		return err
+	}
+	return r.b.setTopicConfigs(r.t.Name, overrides)
+}
+
+type brokerResource struct {
+	b        *Broker
+	defaults bool // asked for by the empty name: only what was set
+}
+
+func (r *brokerResource) overrides() map[string]string         { return r.b.config().Dynamic() }
+func (r *brokerResource) key(name string) (*config.Key, error) { return config.BrokerKey(name) }
+
+func (r *brokerResource) describe() []config.Entry {
+	entries := r.b.config().Describe()
+	if r.defaults {
+		entries = slices.DeleteFunc(entries, func(e config.Entry) bool { return e.Source != config.SourceDynamicBroker })
+	}
+	return entries
+}
+
+func (r *brokerResource) replace(overrides map[string]string, validateOnly bool) error {
+	next := r.b.config().Clone()
+	if err := next.SetDynamic(overrides); err != nil {
+		return err
+	}
+	if validateOnly {
+		return next.Validate()
+	}
+	// Written down first: what a client was told is in force must be so after the next start.
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	if err := saveDynamic(r.b.fs, next.DataDir, overrides); err != nil {
+		return err
+	}
+	return r.b.setConfig(next)
+}
+
+// dynamicFile holds the broker configurations that clients have altered, over those of the configuration file.
+const dynamicFile = "dynamic-configs.json"
+
+func saveDynamic(fs vfs.FS, dir string, values map[string]string) error {
+	text, err := json.MarshalIndent(values, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding altered configurations: %w", err)
+	}
+	path := fs.PathJoin(dir, dynamicFile)
+	if err := writeDurably(fs, dir, path, append(text, '\n')); err != nil {
+		return fmt.Errorf("saving altered configurations: %w", err)
+	}
+	return nil
+}
+
+func writeDurably(fs vfs.FS, dir, path string, text []byte) error {
+	f, err := fs.Create(path+".tmp", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync()); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := fs.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// loadDynamic puts altered configurations in force again at the start of the broker. Ones that are not accepted any more are left out, aloud.
+func (b *Broker) loadDynamic() error {
+	cfg := b.config()
+	f, err := b.fs.Open(b.fs.PathJoin(cfg.DataDir, dynamicFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading altered configurations: %w", err)
+	}
+	text, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("reading altered configurations: %w", err)
+	}
+	var values map[string]string
+	if err := json.Unmarshal(text, &values); err != nil {
+		return fmt.Errorf("reading altered configurations: %w", err)
+	}
+	next := cfg.Clone()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		with := next.Dynamic()
+		with[name] = values[name]
+		trial := next.Clone()
+		if err := errors.Join(trial.SetDynamic(with), trial.Validate()); err != nil {
+			b.log.Error("an altered configuration is not valid any more and is left out", "key", name, "err", err)
+			continue
+		}
+		next = trial
+	}
+	b.conf.Store(next)
+	return nil
+}

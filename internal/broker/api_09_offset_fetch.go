@@ -1,0 +1,146 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/topics"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// OffsetFetch, versions 1 to 10. RequireStable changes nothing: there are no transactions whose offsets could be pending.
+
+func (b *Broker) handleOffsetFetch(ctx context.Context, _ *conn, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrOffsetFetchResponse()
+	for _, g := range req.Groups {
+		resp.Groups = append(resp.Groups, b.fetchGroup(ctx, &g, req.Version))
+	}
+	if req.Version < 8 {
+		b.fetchOneGroup(ctx, req, resp)
+	}
+	return resp, nil
+}
+
+// fetchOneGroup answers the versions with one group a request.
+func (b *Broker) fetchOneGroup(ctx context.Context, req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFetchResponse) {
+	asked := kmsg.OffsetFetchRequestGroup{Group: req.Group}
+	if req.Topics != nil {
+		asked.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
+	}
+	for _, t := range req.Topics {
+		asked.Topics = append(asked.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
+	}
+	g := b.fetchGroup(ctx, &asked, req.Version)
+	resp.ErrorCode = g.ErrorCode
+	if req.Version < 2 && g.ErrorCode != errNone { // an error has no place of its own there
+		g.Topics = failedTopics(&asked, g.ErrorCode)
+	}
+	for _, t := range g.Topics {
+		out := kmsg.NewOffsetFetchResponseTopic()
+		out.Topic = t.Topic
+		for _, p := range t.Partitions {
+			out.Partitions = append(out.Partitions, kmsg.OffsetFetchResponseTopicPartition{
+				Partition: p.Partition, Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: p.Metadata, ErrorCode: p.ErrorCode,
+			})
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+}
+
+func failedTopics(asked *kmsg.OffsetFetchRequestGroup, code int16) []kmsg.OffsetFetchResponseGroupTopic {
+	var out []kmsg.OffsetFetchResponseGroupTopic
+	for _, t := range asked.Topics {
+		ot := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic, TopicID: t.TopicID}
+		for _, p := range t.Partitions {
+			ot.Partitions = append(ot.Partitions, noOffset(p, code))
+		}
+		out = append(out, ot)
+	}
+	return out
+}
+
+func (b *Broker) fetchGroup(ctx context.Context, asked *kmsg.OffsetFetchRequestGroup, version int16) kmsg.OffsetFetchResponseGroup {
+	out := kmsg.NewOffsetFetchResponseGroup()
+	out.Group = asked.Group
+	err := b.groups.look(ctx, asked.Group, func(g *group.Group) {
+		if asked.Topics == nil {
+			out.Topics = b.allOffsets(g, version)
+			return
+		}
+		for i := range asked.Topics {
+			out.Topics = append(out.Topics, b.topicOffsets(g, &asked.Topics[i], version))
+		}
+	})
+	out.ErrorCode = groupCode(err)
+	if err != nil {
+		out.Topics = nil
+	}
+	return out
+}
+
+func (b *Broker) topicOffsets(g *group.Group, asked *kmsg.OffsetFetchRequestGroupTopic, version int16) kmsg.OffsetFetchResponseGroupTopic {
+	out := kmsg.OffsetFetchResponseGroupTopic{Topic: asked.Topic, TopicID: asked.TopicID}
+	name, code := asked.Topic, errNone
+	if version >= 10 {
+		var t topics.Topic
+		t, code = b.findTopic("", asked.TopicID, true)
+		name = t.Name
+	}
+	for _, p := range asked.Partitions {
+		out.Partitions = append(out.Partitions, offsetOf(g, group.TopicPartition{Topic: name, Partition: p}, code))
+	}
+	return out
+}
+
+// allOffsets are a group's offsets, those of deleted topics left out where topics are named by id.
+func (b *Broker) allOffsets(g *group.Group, version int16) []kmsg.OffsetFetchResponseGroupTopic {
+	if g == nil {
+		return nil
+	}
+	var out []kmsg.OffsetFetchResponseGroupTopic
+	last := ""
+	for _, tp := range g.Offsets() {
+		if len(out) == 0 || tp.Topic != last {
+			t, ok := b.topics.Get(tp.Topic)
+			if !ok && version >= 10 {
+				continue
+			}
+			last = tp.Topic
+			out = append(out, kmsg.OffsetFetchResponseGroupTopic{Topic: tp.Topic, TopicID: t.ID})
+		}
+		ot := &out[len(out)-1]
+		ot.Partitions = append(ot.Partitions, offsetOf(g, tp, errNone))
+	}
+	return out
+}
+
+func offsetOf(g *group.Group, tp group.TopicPartition, code int16) kmsg.OffsetFetchResponseGroupTopicPartition {
+	if g == nil || code != errNone {
+		return noOffset(tp.Partition, code)
+	}
+	o, ok := g.Offset(tp)
+	if !ok {
+		return noOffset(tp.Partition, errNone)
+	}
+	return kmsg.OffsetFetchResponseGroupTopicPartition{Partition: tp.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch, Metadata: &o.Metadata}
+}
+
+func noOffset(partition int32, code int16) kmsg.OffsetFetchResponseGroupTopicPartition {
+	return kmsg.OffsetFetchResponseGroupTopicPartition{Partition: partition, Offset: -1, LeaderEpoch: -1, Metadata: new(string), ErrorCode: code}
+}
+
+// findTopic finds a topic by its name, or by its id where the version has ids.
+func (b *Broker) findTopic(name string, id [16]byte, byID bool) (topics.Topic, int16) {
+	if byID {
+		if t, ok := b.topics.ByID(remotestorage.UUID(id)); ok {
+			return t, errNone
+		}
+		return topics.Topic{}, errUnknownTopicID
+	}
+	if t, ok := b.topics.Get(name); ok {
+		return t, errNone
+	}
+	return topics.Topic{}, errUnknownTopicOrPartition
+}

@@ -1,0 +1,24 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// Heartbeat, versions 0 to 4.
+
+func (b *Broker) handleHeartbeat(ctx context.Context, _ *conn, req *kmsg.HeartbeatRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrHeartbeatResponse()
+	r, err := b.groups.ask(ctx, req.Group, false, group.HeartbeatResult{Err: group.ErrUnknownMember}, func(k *call) group.Command {
+		return &group.Heartbeat{Token: k, MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation}
+	})
+	if err != nil {
+		resp.ErrorCode = groupCode(err)
+		return resp, nil
+	}
+	resp.ErrorCode = groupCode(r.(group.HeartbeatResult).Err)
+	return resp, nil
+}

@@ -1,0 +1,56 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// DescribeGroups, versions 0 to 6. A group that does not exist is Dead before version 6 and an error from there on.
+
+// groupOperations are READ, DELETE and DESCRIBE as a bit field: without an authorizer everything is allowed.
+const groupOperations = 1<<3 | 1<<6 | 1<<8
+
+func (b *Broker) handleDescribeGroups(ctx context.Context, _ *conn, req *kmsg.DescribeGroupsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrDescribeGroupsResponse()
+	for _, id := range req.Groups {
+		out := kmsg.NewDescribeGroupsResponseGroup()
+		out.Group = id
+		err := b.groups.look(ctx, id, func(g *group.Group) {
+			if g == nil {
+				absentGroup(&out, req.Version)
+				return
+			}
+			fillDescription(&out, g.Describe())
+		})
+		if err != nil {
+			out.ErrorCode = groupCode(err)
+		}
+		if req.IncludeAuthorizedOperations && out.ErrorCode == errNone {
+			out.AuthorizedOperations = groupOperations
+		}
+		resp.Groups = append(resp.Groups, out)
+	}
+	return resp, nil
+}
+
+func absentGroup(out *kmsg.DescribeGroupsResponseGroup, version int16) {
+	out.State = group.Dead.String()
+	if version >= 6 {
+		out.ErrorCode, out.ErrorMessage = errGroupIDNotFound, kmsg.StringPtr("Group "+out.Group+" not found.")
+	}
+}
+
+func fillDescription(out *kmsg.DescribeGroupsResponseGroup, d group.Description) {
+	out.State, out.ProtocolType, out.Protocol = d.State.String(), d.ProtocolType, d.Protocol
+	for _, m := range d.Members {
+		om := kmsg.NewDescribeGroupsResponseGroupMember()
+		om.MemberID, om.ClientID, om.ClientHost, om.ProtocolMetadata, om.MemberAssignment = m.ID, m.ClientID, m.ClientHost, m.Metadata, m.Assignment
+		if m.InstanceID != "" {
+			om.InstanceID = &m.InstanceID
+		}
+		out.Members = append(out.Members, om)
+	}
+}

@@ -1,0 +1,36 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// ListGroups, versions 0 to 5. All groups are of type "classic".
+
+const groupType = "classic"
+
+func (b *Broker) handleListGroups(ctx context.Context, _ *conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrListGroupsResponse()
+	wanted := func(filter []string, value string) bool {
+		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
+	}
+	err := b.groups.lookAll(ctx, func(g *group.Group) {
+		state := g.State().String()
+		if !wanted(req.StatesFilter, state) || !wanted(req.TypesFilter, groupType) {
+			return
+		}
+		out := kmsg.NewListGroupsResponseGroup()
+		out.Group, out.ProtocolType, out.GroupState, out.GroupType = g.ID(), g.ProtocolType(), state, groupType
+		resp.Groups = append(resp.Groups, out)
+	})
+	if err != nil {
+		resp.ErrorCode, resp.Groups = groupCode(err), nil
+	}
+	slices.SortFunc(resp.Groups, func(x, y kmsg.ListGroupsResponseGroup) int { return strings.Compare(x.Group, y.Group) })
+	return resp, nil
+}

@@ -1,0 +1,68 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// AlterConfigs, versions 0 to 2: the values given replace all that were set.
+
+func (b *Broker) handleAlterConfigs(_ context.Context, c *conn, req *kmsg.AlterConfigsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrAlterConfigsResponse()
+	seen := map[resourceName]bool{}
+	for i := range req.Resources {
+		asked := &req.Resources[i]
+		out := kmsg.NewAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = asked.ResourceType, asked.ResourceName
+		err := seenTwice(seen, resourceName{asked.ResourceType, asked.ResourceName})
+		if err == nil {
+			err = b.replaceConfigs(asked, req.ValidateOnly)
+		}
+		b.logAltered(c, asked.ResourceType, asked.ResourceName, req.ValidateOnly, err)
+		out.ErrorCode, out.ErrorMessage = configCode(err)
+		resp.Resources = append(resp.Resources, out)
+	}
+	return resp, nil
+}
+
+func (b *Broker) replaceConfigs(asked *kmsg.AlterConfigsRequestResource, validateOnly bool) error {
+	b.altering.Lock()
+	defer b.altering.Unlock()
+	r, err := b.resource(asked.ResourceType, asked.ResourceName)
+	if err != nil {
+		return err
+	}
+	overrides := make(map[string]string, len(asked.Configs))
+	for _, kv := range asked.Configs {
+		if kv.Value == nil {
+			return &configError{errInvalidRequest, "a null value is not supported for " + kv.Name}
+		}
+		if _, twice := overrides[kv.Name]; twice {
+			return &configError{errInvalidRequest, kv.Name + " is given twice"}
+		}
+		overrides[kv.Name] = *kv.Value
+	}
+	return r.replace(overrides, validateOnly)
+}
+
+type resourceName struct {
+	kind kmsg.ConfigResourceType
+	name string
+}
+
+func seenTwice(seen map[resourceName]bool, n resourceName) error {
+	if seen[n] {
+		return &configError{errInvalidRequest, fmt.Sprintf("%q is given twice in one request", n.name)}
+	}
+	seen[n] = true
+	return nil
+}
+
+// logAltered notes who changed what. Values are left out, they may be secret.
+func (b *Broker) logAltered(c *conn, kind kmsg.ConfigResourceType, name string, validateOnly bool, err error) {
+	if !validateOnly && err == nil {
+		b.log.Info("configuration altered", "kind", kind.String(), "name", name, "client", c.clientID, "peer", c.peer)
+	}
+}

@@ -1,0 +1,26 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// DeleteGroups, versions 0 to 2. Only a group without members can be deleted.
+
+func (b *Broker) handleDeleteGroups(ctx context.Context, _ *conn, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrDeleteGroupsResponse()
+	for _, id := range req.Groups {
+		out := kmsg.NewDeleteGroupsResponseGroup()
+		out.Group = id
+		r, err := b.groups.ask(ctx, id, false, group.DeleteResult{Err: group.ErrNotFound}, func(k *call) group.Command { return &group.Delete{Token: k} })
+		if err != nil {
+			r = group.DeleteResult{Err: err}
+		}
+		out.ErrorCode = groupCode(r.(group.DeleteResult).Err)
+		resp.Groups = append(resp.Groups, out)
+	}
+	return resp, nil
+}

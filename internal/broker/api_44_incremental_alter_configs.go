@@ -1,0 +1,98 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/config"
+)
+
+// IncrementalAlterConfigs, versions 0 and 1. All operations on one resource take effect together or not at all.
+
+func (b *Broker) handleIncrementalAlterConfigs(_ context.Context, c *conn, req *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
+	seen := map[resourceName]bool{}
+	for i := range req.Resources {
+		asked := &req.Resources[i]
+		out := kmsg.NewIncrementalAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = asked.ResourceType, asked.ResourceName
+		err := seenTwice(seen, resourceName{asked.ResourceType, asked.ResourceName})
+		if err == nil {
+			err = b.alterConfigs(asked, req.ValidateOnly)
+		}
+		b.logAltered(c, asked.ResourceType, asked.ResourceName, req.ValidateOnly, err)
+		out.ErrorCode, out.ErrorMessage = configCode(err)
+		resp.Resources = append(resp.Resources, out)
+	}
+	return resp, nil
+}
+
+func (b *Broker) alterConfigs(asked *kmsg.IncrementalAlterConfigsRequestResource, validateOnly bool) error {
+	b.altering.Lock()
+	defer b.altering.Unlock()
+	r, err := b.resource(asked.ResourceType, asked.ResourceName)
+	if err != nil {
+		return err
+	}
+	inForce := map[string]string{}
+	for _, e := range r.describe() {
+		inForce[e.Key.Name] = e.Value
+	}
+	overrides := maps.Clone(r.overrides())
+	if overrides == nil {
+		overrides = map[string]string{}
+	}
+	seen := map[string]bool{}
+	for i := range asked.Configs {
+		kv := &asked.Configs[i]
+		if seen[kv.Name] {
+			return &configError{errInvalidRequest, kv.Name + " is given twice"}
+		}
+		seen[kv.Name] = true
+		if err := alterOne(r, kv, overrides, inForce); err != nil {
+			return err
+		}
+	}
+	return r.replace(overrides, validateOnly)
+}
+
+func alterOne(r resource, kv *kmsg.IncrementalAlterConfigsRequestResourceConfig, overrides, inForce map[string]string) error {
+	if kv.Op == kmsg.IncrementalAlterConfigOpDelete {
+		delete(overrides, kv.Name)
+		return nil
+	}
+	if kv.Value == nil {
+		return &configError{errInvalidRequest, "a null value is not supported for " + kv.Name}
+	}
+	if kv.Op == kmsg.IncrementalAlterConfigOpSet {
+		overrides[kv.Name] = *kv.Value
+		return nil
+	}
+	k, err := r.key(kv.Name)
+	if err != nil {
+		return err
+	}
+	if k.Kind != config.List {
+		return &configError{errInvalidConfig, fmt.Sprintf("%s is no list: nothing can be appended to it or subtracted from it", kv.Name)}
+	}
+	items := config.SplitList(inForce[kv.Name])
+	for _, item := range config.SplitList(*kv.Value) {
+		switch kv.Op {
+		case kmsg.IncrementalAlterConfigOpAppend:
+			if !slices.Contains(items, item) {
+				items = append(items, item)
+			}
+		case kmsg.IncrementalAlterConfigOpSubtract:
+			items = slices.DeleteFunc(items, func(i string) bool { return i == item })
+		default:
+			return &configError{errInvalidRequest, fmt.Sprintf("unknown operation %d on %s", kv.Op, kv.Name)}
+		}
+	}
+	overrides[kv.Name] = strings.Join(items, ",")
+	return nil
+}

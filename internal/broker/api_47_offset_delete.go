@@ -1,0 +1,47 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// OffsetDelete, version 0. Offsets of topics that the group is subscribed to stay.
+
+func (b *Broker) handleOffsetDelete(ctx context.Context, _ *conn, req *kmsg.OffsetDeleteRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrOffsetDeleteResponse()
+	del := &group.DeleteOffsets{}
+	var places []*kmsg.OffsetDeleteResponseTopicPartition
+	resp.Topics = make([]kmsg.OffsetDeleteResponseTopic, len(req.Topics))
+	for i := range req.Topics {
+		t, out := &req.Topics[i], &resp.Topics[i]
+		out.Topic = t.Topic
+		out.Partitions = make([]kmsg.OffsetDeleteResponseTopicPartition, len(t.Partitions))
+		known, code := b.findTopic(t.Topic, [16]byte{}, false)
+		for j := range t.Partitions {
+			p := t.Partitions[j].Partition
+			out.Partitions[j].Partition = p
+			if code != errNone || p < 0 || p >= known.Partitions {
+				out.Partitions[j].ErrorCode = errUnknownTopicOrPartition
+				continue
+			}
+			del.Partitions = append(del.Partitions, group.TopicPartition{Topic: t.Topic, Partition: p})
+			places = append(places, &out.Partitions[j])
+		}
+	}
+	r, err := b.groups.ask(ctx, req.Group, false, group.CommitResult{Err: group.ErrNotFound}, func(k *call) group.Command { del.Token = k; return del })
+	if err != nil {
+		r = group.CommitResult{Err: err}
+	}
+	result := r.(group.CommitResult)
+	if result.Err != nil {
+		resp.ErrorCode, resp.Topics = groupCode(result.Err), nil
+		return resp, nil
+	}
+	for i, p := range places {
+		p.ErrorCode = groupCode(result.Partitions[i])
+	}
+	return resp, nil
+}

@@ -1,0 +1,45 @@
+package broker
+
+import (
+	"errors"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// groupErrors are the error codes of what a group refuses.
+var groupErrors = []struct {
+	err  error
+	code int16
+}{
+	{errLoading, errCoordinatorLoading},
+	{errInvalidGroup, errInvalidGroupID},
+	{group.ErrNotAvailable, errCoordinatorNotAvailable},
+	{group.ErrIllegalGeneration, errIllegalGeneration},
+	{group.ErrInconsistent, errInconsistentProtocol},
+	{group.ErrUnknownMember, errUnknownMemberID},
+	{group.ErrSessionTimeout, errInvalidSessionTimeout},
+	{group.ErrRebalance, errRebalanceInProgress},
+	{group.ErrMemberIDRequired, errMemberIDRequired},
+	{group.ErrMaxSize, errGroupMaxSize},
+	{group.ErrFenced, errFencedInstanceID},
+	{group.ErrNonEmpty, errNonEmptyGroup},
+	{group.ErrNotFound, errGroupIDNotFound},
+	{group.ErrSubscribed, errGroupSubscribed},
+	{group.ErrMetadataTooLarge, errOffsetMetadataTooLarge},
+	{group.ErrUnknownTopicOrPart, errUnknownTopicOrPartition},
+}
+
+// errGroupSubscribed is Kafka's GROUP_SUBSCRIBED_TO_TOPIC.
+const errGroupSubscribed int16 = 86
+
+func groupCode(err error) int16 {
+	if err == nil {
+		return errNone
+	}
+	for _, e := range groupErrors {
+		if errors.Is(err, e.err) {
+			return e.code
+		}
+	}
+	return errUnknown
+}
