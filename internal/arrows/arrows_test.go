@@ -1,0 +1,151 @@
+package arrows
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rewind-kafka/rewind"
+
+// layers, from the bottom. A package imports packages of lower layers only. A new package goes into the lowest layer that its imports allow.
+var layers = [][]string{
+	// Nouns and formats that know nothing else.
+	{"remotestorage", "internal/batch", "internal/codec", "internal/usage", "internal/config", "internal/coord/group", "internal/arrows"},
+	// Formats, and state machines without I/O.
+	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate"},
+	// Small things that do I/O, each for one purpose.
+	{"internal/logdir", "internal/topics", "internal/control", "internal/fileserver", "internal/distance", "httpfetcher", "bucket",
+		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden"},
+	// The log, the store's drivers, reading segments.
+	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file"},
+	// The log's other tier.
+	{"internal/locate", "internal/tier"},
+	// What a program is made of: the broker, and the library.
+	{"internal/broker", ""},
+	{"internal/backfill", "internal/storetest"},
+	{"internal/demo", "internal/bench"},
+	{"internal/clienttest"},
+	{"cmd/rewind"},
+}
+
+// onlyIn: imports from outside that must stay in few places.
+var onlyIn = map[string][]string{
+	"gocloud.dev":                      {"bucket", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file", "internal/storetest"},
+	"github.com/aws":                   {"bucket/s3", "internal/storetest"},
+	"github.com/Azure":                 {"bucket/azure", "internal/storetest"},
+	"cloud.google.com":                 {"bucket/gcs", "internal/storetest"},
+	"google.golang.org/api":            {"bucket/gcs", "internal/storetest"},
+	"github.com/Shopify/toxiproxy":     {"internal/storetest"},
+	module + "/internal/storetest":     {"internal/clienttest"},
+	module + "/internal/golden":        {},
+	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest"},
+	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
+	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
+	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},
+	module + "/bucket/file":            {"cmd/rewind", "internal/storetest"},
+	"github.com/twmb/franz-go/pkg/kgo": {"metadatatopic", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v: %s", err, &stderr)
+	}
+	var all []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func within(path, tree string) bool { return path == tree || strings.HasPrefix(path, tree+"/") }
+
+func short(path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, module), "/") }
+
+func layerOf(name string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, name) })
+}
+
+func TestArrows(t *testing.T) {
+	packages := list(t, module+"/...")
+	if len(packages) < 20 {
+		t.Fatalf("only %d packages listed", len(packages))
+	}
+	for _, p := range packages {
+		from := short(p.ImportPath)
+		layer := layerOf(from)
+		if layer < 0 {
+			t.Errorf("%s is in no layer: put it into the table", from)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if within(imp, module) {
+				if to := layerOf(short(imp)); to >= layer {
+					t.Errorf("%s (layer %d) imports %s (layer %d)", from, layer, short(imp), to)
+				}
+			}
+			for tree, allowed := range onlyIn {
+				if within(imp, tree) && !slices.Contains(allowed, from) && !(tree == module+"/bucket" && within(from, "bucket")) {
+					t.Errorf("%s imports %s: only %v may", from, imp, allowed)
+				}
+			}
+		}
+	}
+}
+
+// heavy is what a user of the public library must not get.
+var heavy = []string{
+	"gocloud.dev", "github.com/aws", "github.com/Azure", "cloud.google.com", "google.golang.org/api", "google.golang.org/grpc", "google.golang.org/genproto",
+	"go.opentelemetry.io", "github.com/prometheus", "github.com/cockroachdb", "github.com/twmb/franz-go/pkg/kgo", "github.com/IBM/sarama",
+	"github.com/segmentio/kafka-go", "github.com/Shopify",
+}
+
+func TestLibraryIsLight(t *testing.T) {
+	roots := []string{module, module + "/httpfetcher", module + "/remotestorage"}
+	seen := make(map[string]bool)
+	for _, p := range list(t, append([]string{"-deps"}, roots...)...) {
+		seen[p.ImportPath] = true
+		for _, tree := range heavy {
+			if within(p.ImportPath, tree) {
+				t.Errorf("the library depends on %s", p.ImportPath)
+			}
+		}
+	}
+	for _, r := range roots {
+		if !seen[r] {
+			t.Errorf("%s was not listed", r)
+		}
+	}
+}
+
+// TestNounsAreLight: a program that brings its own store takes nothing else with it.
+func TestNounsAreLight(t *testing.T) {
+	for _, root := range []string{module + "/remotestorage", module + "/httpfetcher"} {
+		for _, p := range list(t, "-deps", root) {
+			first, _, _ := strings.Cut(p.ImportPath, "/")
+			if strings.Contains(first, ".") && p.ImportPath != root && p.ImportPath != module+"/remotestorage" {
+				t.Errorf("%s depends on %s", root, p.ImportPath)
+			}
+		}
+	}
+}
