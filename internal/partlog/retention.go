@@ -1,0 +1,274 @@
+package partlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/rewind-kafka/rewind/internal/segment"
+)
+
+// doomed is a file that was renamed for deletion and goes at a time of its own, so that readers and copiers that are at it can finish.
+type doomed struct {
+	path string
+	at   time.Time
+}
+
+// ApplyRetention deletes the local segments whose time has come, and removes for good what was deleted FileDeleteDelayMs ago. With remote storage only
+// local.retention.* counts here, and only segments that are wholly in the remote tier go; the total retention is the tiers', which call AdvanceLogStart.
+// Segments wholly below the log start go in any case. The active segment goes only after a roll, when all its records are too old.
+func (l *Log) ApplyRetention(now time.Time) ([]DeletedSegment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return nil, err
+	}
+	l.producers.Expire(now.UnixMilli() - l.config.Load().ProducerExpiryMs)
+	if err := l.removeDoomed(now); err != nil {
+		return nil, err
+	}
+	if err := l.rollExpired(now); err != nil {
+		return nil, storageError(err)
+	}
+	n, reasons, err := l.expired(now)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	return l.deleteOldest(n, reasons, now)
+}
+
+// limits are the retention settings that count for the local log.
+func (l *Log) limits() (ms, bytes int64, by bool) {
+	c := l.config.Load()
+	ms, bytes = c.RetentionMs, c.RetentionBytes
+	if c.RemoteStorage {
+		if c.LocalRetentionMs != -2 {
+			ms = c.LocalRetentionMs
+		}
+		if c.LocalRetentionBytes != -2 {
+			bytes = c.LocalRetentionBytes
+		}
+	}
+	return ms, bytes, c.Delete || c.RemoteStorage
+}
+
+// rollExpired closes the active segment if everything in it is older than retention.ms, so that it can go too. With remote storage it is closed so that
+// it can be copied first.
+func (l *Log) rollExpired(now time.Time) error {
+	ms, _, by := l.limits()
+	s := l.active()
+	if !by || ms < 0 || s.size.Load() == 0 {
+		return nil
+	}
+	largest, err := l.maxTimestampLocked(s)
+	if err != nil || now.UnixMilli()-largest <= ms {
+		return err
+	}
+	return l.roll()
+}
+
+// maxTimestampLocked is the largest timestamp in a segment, and for one whose records have none the time that its file was made. l.mu is held.
+func (l *Log) maxTimestampLocked(s *seg) (int64, error) {
+	ts := int64(segment.NoTimestamp)
+	if h := s.hot.Load(); h != nil {
+		ts = h.maxTimestamp
+	} else {
+		var err error
+		if ts, err = l.largestTimestamp(s); err != nil {
+			return 0, err
+		}
+	}
+	if ts < 0 {
+		ts = s.createdMs
+	}
+	return ts, nil
+}
+
+// expired counts the oldest segments that must go, and says why each. l.mu is held.
+func (l *Log) expired(now time.Time) (n int, reasons []string, err error) {
+	ms, bytes, by := l.limits()
+	segs := l.segments()
+	var total int64
+	for _, s := range segs {
+		total += s.size.Load()
+	}
+	remote := l.config.Load().RemoteStorage
+	for i, s := range segs[:len(segs)-1] {
+		end := segs[i+1].base
+		reason := ""
+		if end <= l.state.logStart {
+			reason = "below the log start"
+		} else if by {
+			largest, err := l.maxTimestampLocked(s)
+			if err != nil {
+				return 0, nil, err
+			}
+			switch {
+			case ms >= 0 && now.UnixMilli()-largest > ms:
+				reason = "retention.ms"
+			case bytes >= 0 && total-s.size.Load() >= bytes:
+				reason = "retention.bytes"
+			}
+			if remote && end-1 > l.state.highestRemote || end > l.state.lastStable {
+				reason = ""
+			}
+		}
+		if reason == "" {
+			break
+		}
+		total -= s.size.Load()
+		reasons = append(reasons, reason)
+	}
+	return len(reasons), reasons, nil
+}
+
+// deleteOldest takes the first n segments out of the log. First nobody finds them any more, then the files are renamed. l.mu is held.
+func (l *Log) deleteOldest(n int, reasons []string, now time.Time) ([]DeletedSegment, error) {
+	segs := l.segments()
+	gone, kept := segs[:n], segs[n:]
+	start := l.state.logStart
+	if !l.config.Load().RemoteStorage {
+		start = max(start, kept[0].base)
+	}
+	l.state.Lock()
+	l.state.segs = slices.Clone(kept)
+	l.state.logStart = start
+	l.state.Unlock()
+	l.hints.clear()
+	var list []DeletedSegment
+	for i, s := range gone {
+		list = append(list, DeletedSegment{Base: s.base, End: segs[i+1].base - 1, Size: s.size.Load(), Reason: reasons[i]})
+		if err := l.doom(s.base, now); err != nil {
+			return list, storageError(err)
+		}
+	}
+	l.dirDirty = true
+	if err := l.dropEpochsBelow(start); err != nil {
+		return list, storageError(err)
+	}
+	l.wakers.wake()
+	return list, nil
+}
+
+// doom renames the files of a segment. Its producer snapshot goes with it, unless it is the last one.
+func (l *Log) doom(base int64, now time.Time) error {
+	suffixes := []string{segment.LogSuffix, segment.IndexSuffix, segment.TimeIndexSuffix, segment.TxnIndexSuffix}
+	if i, there := slices.BinarySearch(l.snapshots, base); there && i < len(l.snapshots)-1 {
+		l.snapshots = slices.Delete(l.snapshots, i, i+1)
+		suffixes = append(suffixes, segment.SnapshotSuffix)
+	}
+	at := now.Add(time.Duration(l.config.Load().FileDeleteDelayMs) * time.Millisecond)
+	for _, suffix := range suffixes {
+		p := l.path(base, suffix)
+		l.files.forget(p)
+		err := l.fs.Rename(p, p+segment.DeletedSuffix)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("deleting segment %d: %w", base, err)
+		}
+		l.doomed = append(l.doomed, doomed{p + segment.DeletedSuffix, at})
+	}
+	return nil
+}
+
+// removeDoomed removes the files whose delay is over. l.mu is held: unlinking blocks nobody for long.
+func (l *Log) removeDoomed(now time.Time) error {
+	for len(l.doomed) > 0 && !l.doomed[0].at.After(now) {
+		if err := removeIfThere(l.fs, l.doomed[0].path); err != nil {
+			return storageError(fmt.Errorf("removing a deleted file: %w", err))
+		}
+		l.doomed = l.doomed[1:]
+	}
+	return nil
+}
+
+// dropEpochsBelow makes the epoch history begin at the log start. For a tiered log that is the total one: the epochs of the remote part are kept.
+func (l *Log) dropEpochsBelow(start int64) error {
+	if !l.epochs.TruncateFromStart(start) {
+		return nil
+	}
+	return l.saveEpochs()
+}
+
+// DeleteRecords moves the log start up to offset (-1: to the high watermark), and gives the log start. At or below the current start it changes nothing;
+// above the high watermark it is ErrOutOfRange. The segments go with the next ApplyRetention. The caller keeps the log start: it is in the node's
+// checkpoint, which must be written before the deletion is confirmed.
+func (l *Log) DeleteRecords(offset int64) (newStart int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
+	if offset == -1 {
+		offset = l.state.logEnd
+	}
+	if offset < 0 || offset > l.state.logEnd {
+		return 0, fmt.Errorf("%w: deleting records below %d, the high watermark is %d", ErrOutOfRange, offset, l.state.logEnd)
+	}
+	return l.moveStart(offset, "DeleteRecords")
+}
+
+// AdvanceLogStart is DeleteRecords for the tiers: total retention has deleted everything below offset.
+func (l *Log) AdvanceLogStart(offset int64, reason string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if offset > l.state.logEnd {
+		return fmt.Errorf("%w: log start %d above the log end %d", ErrOutOfRange, offset, l.state.logEnd)
+	}
+	_, err := l.moveStart(offset, reason)
+	return err
+}
+
+func (l *Log) moveStart(offset int64, reason string) (int64, error) {
+	if offset <= l.state.logStart {
+		return l.state.logStart, nil
+	}
+	l.logger.Info("log start moved", "partition", l.tp.String(), "from", l.state.logStart, "to", offset, "reason", reason)
+	l.state.Lock()
+	l.state.logStart = offset
+	l.state.Unlock()
+	l.wakers.wake()
+	if err := l.dropEpochsBelow(offset); err != nil {
+		return offset, storageError(err)
+	}
+	return offset, nil
+}
+
+// Delete removes the log for good. The folder is renamed first, so that it is gone for whoever looks even if the removal is cut off; what is left is removed
+// when the data directory is opened next.
+func (l *Log) Delete() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var err error
+	if !l.closed {
+		err = l.shut()
+	}
+	gone := l.fs.PathJoin(l.fs.PathDir(l.dir), deletedName(l.fs.PathBase(l.dir)))
+	if rerr := l.fs.Rename(l.dir, gone); rerr != nil {
+		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, rerr))
+	}
+	if serr := syncDir(l.fs, l.fs.PathDir(l.dir)); serr != nil {
+		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, serr))
+	}
+	if rerr := l.fs.RemoveAll(gone); rerr != nil {
+		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, rerr))
+	}
+	return err
+}
+
+// deletedName is Apache Kafka's name for a folder on its way out, never longer than a file name may be.
+func deletedName(name string) string {
+	suffix := "." + hex(uuid.New()) + "-delete"
+	return name[:min(len(name), 255-len(suffix))] + suffix
+}
+
+func hex(u uuid.UUID) string { return fmt.Sprintf("%x", u[:]) }

@@ -1,0 +1,160 @@
+package partlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/segment"
+)
+
+// errFound ends a walk over records early.
+var errFound = errors.New("found")
+
+// stamped is a record found by its timestamp.
+type stamped struct {
+	offset, timestamp int64
+	leaderEpoch       int32
+}
+
+// OffsetForTimestamp gives the first record, in offset order, in the local log at or above the log start whose timestamp is at or after ts. Control records
+// count, as in Kafka. ok is false if there is none.
+func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	return l.findRecord(func(v *view) (stamped, bool, error) {
+		for i, s := range v.segs {
+			if v.end(i) <= v.logStart {
+				continue
+			}
+			largest, err := l.segmentMaxTimestamp(s)
+			if err != nil {
+				return stamped{}, false, err
+			}
+			if largest < ts {
+				continue
+			}
+			_, offset, err := l.lookupTime(s, ts)
+			if err != nil {
+				offset = s.base // a damaged index costs time only
+			}
+			f, ok, err := l.scanForTimestamp(v, s, max(offset, v.localStart), ts, v.localStart)
+			if ok || err != nil {
+				return f, ok, err
+			}
+		}
+		return stamped{}, false, nil
+	})
+}
+
+// MaxTimestamp gives the first record that has the largest timestamp in the local log. ok is false if no record has a timestamp.
+func (l *Log) MaxTimestamp() (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	return l.findRecord(func(v *view) (stamped, bool, error) {
+		best, in := int64(segment.NoTimestamp), -1
+		for i, s := range v.segs {
+			ts, err := l.segmentMaxTimestamp(s)
+			if err != nil {
+				return stamped{}, false, err
+			}
+			if ts > best {
+				best, in = ts, i
+			}
+		}
+		if in < 0 {
+			return stamped{}, false, nil
+		}
+		s := v.segs[in]
+		_, from, err := l.lookupTime(s, best-1)
+		if err != nil {
+			from = s.base
+		}
+		return l.scanForTimestamp(v, s, from, best, s.base)
+	})
+}
+
+// findRecord runs find on the log as it is; a segment that retention takes meanwhile makes it look again.
+func (l *Log) findRecord(find func(v *view) (stamped, bool, error)) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	for attempt := 0; ; attempt++ {
+		v, err := l.view()
+		if err != nil {
+			return -1, -1, -1, false, err
+		}
+		f, ok, err := find(&v)
+		if errors.Is(err, fs.ErrNotExist) && attempt < 3 {
+			continue
+		}
+		if err != nil {
+			return -1, -1, -1, false, fmt.Errorf("searching by timestamp: %w", err)
+		}
+		if !ok {
+			return -1, -1, -1, false, nil
+		}
+		return f.offset, f.timestamp, f.leaderEpoch, true, nil
+	}
+}
+
+// segmentMaxTimestamp is the largest timestamp in a segment.
+func (l *Log) segmentMaxTimestamp(s *seg) (int64, error) {
+	l.mu.Lock()
+	if h := s.hot.Load(); h != nil {
+		defer l.mu.Unlock()
+		return h.maxTimestamp, nil
+	}
+	l.mu.Unlock()
+	return l.largestTimestamp(s)
+}
+
+// scanForTimestamp looks through the records of one segment from offset on for the first one at or after ts that is not below atLeast.
+func (l *Log) scanForTimestamp(v *view, s *seg, offset, ts, atLeast int64) (found stamped, ok bool, err error) {
+	size := s.size.Load()
+	if s.base == v.active {
+		size = v.activeSize
+	}
+	from, err := l.lookup(s, offset)
+	if err != nil {
+		from = 0
+	}
+	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+		var inner error
+		_, err := segment.ScanHeaders(f, from, size, make([]byte, scanBytes), func(h batch.Header, pos int64) bool {
+			if h.MaxTimestamp < ts || h.LastOffset() < max(offset, atLeast) {
+				return true
+			}
+			found, ok, inner = l.searchBatch(f, &h, pos, ts, atLeast)
+			return !ok && inner == nil
+		})
+		return errors.Join(err, inner)
+	})
+	return found, ok, err
+}
+
+// searchBatch opens one batch and looks at its records.
+func (l *Log) searchBatch(f vfs.File, h *batch.Header, pos, ts, atLeast int64) (found stamped, ok bool, err error) {
+	if h.IsLogAppendTime() && h.NumRecords > 0 {
+		return stamped{offset: max(h.BaseOffset, atLeast), timestamp: h.MaxTimestamp, leaderEpoch: h.LeaderEpoch}, true, nil
+	}
+	buf := l.files.buffers.get(h.Size())
+	defer buf.release()
+	raw := buf.mem[:h.Size()]
+	if err := readAt(f, raw, pos); err != nil {
+		return found, false, err
+	}
+	payload, done, err := l.decode(h, batch.Payload(raw))
+	if err != nil {
+		return found, false, fmt.Errorf("opening the batch at offset %d: %w", h.BaseOffset, err)
+	}
+	defer done()
+	err = batch.EachRecord(payload, h.NumRecords, func(r *batch.Record) error {
+		t, o := h.Timestamp(r), h.BaseOffset+int64(r.OffsetDelta)
+		if t < ts || o < atLeast {
+			return nil
+		}
+		found = stamped{offset: o, timestamp: t, leaderEpoch: h.LeaderEpoch}
+		return errFound
+	})
+	if errors.Is(err, errFound) {
+		return found, true, nil
+	}
+	return found, false, err
+}

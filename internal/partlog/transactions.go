@@ -1,0 +1,78 @@
+package partlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/rewind-kafka/rewind/internal/segment"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// AbortedEntries gives the entries of the local transaction indexes that overlap [from, upTo). complete says that no entry elsewhere can be missing: the
+// local log begins at or below from, and every transaction that begins below upTo is decided (upTo is at most the last stable offset). An index
+// that cannot be read makes it incomplete.
+func (l *Log) AbortedEntries(from, upTo int64) (entries []segment.AbortedTxn, complete bool) {
+	entries, err := l.abortedEntries(from, upTo)
+	o := l.Offsets()
+	return entries, err == nil && from >= o.LocalLogStart && upTo <= o.LastStable
+}
+
+// AbortedTransactions gives the aborted transactions that a read_committed reader of [from, upTo) must know of, by the local indexes: never nil. An error is
+// an index that could not be read: to go on without it would show aborted records.
+func (l *Log) AbortedTransactions(from, upTo int64) ([]wire.AbortedTransaction, error) {
+	entries, err := l.abortedEntries(from, upTo)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]wire.AbortedTransaction, 0, len(entries))
+	for _, e := range entries {
+		list = append(list, wire.AbortedTransaction{ProducerID: e.ProducerID, FirstOffset: e.FirstOffset})
+	}
+	return list, nil
+}
+
+// Aborted is AbortedTransactions for a caller that has no use for the error; nil stands for it.
+func (l *Log) Aborted(from, upTo int64) []wire.AbortedTransaction {
+	list, err := l.AbortedTransactions(from, upTo)
+	if err != nil {
+		l.logger.Error("aborted transactions cannot be told", "partition", l.tp.String(), "from", from, "error", err)
+		return nil
+	}
+	return list
+}
+
+func (l *Log) abortedEntries(from, upTo int64) (entries []segment.AbortedTxn, err error) {
+	v, err := l.view()
+	if err != nil {
+		return nil, err
+	}
+	for i := max(0, v.find(from)); i < len(v.segs); i++ {
+		all, err := l.txnEntries(v.segs[i])
+		if err != nil {
+			return nil, fmt.Errorf("reading transaction index of segment %d: %w", v.segs[i].base, err)
+		}
+		for _, e := range all {
+			if e.Overlaps(from, upTo) {
+				entries = append(entries, e)
+			}
+			if e.LastStableOffset >= upTo {
+				return entries, nil // everything that begins below upTo is decided by here
+			}
+		}
+	}
+	return entries, nil
+}
+
+// txnEntries are those of one segment, in order.
+func (l *Log) txnEntries(s *seg) ([]segment.AbortedTxn, error) {
+	if h := s.hot.Load(); h != nil {
+		return segment.ParseTxnIndex(h.txnIndex())
+	}
+	path := l.path(s.base, segment.TxnIndexSuffix)
+	b, err := readFile(l.fs, path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return segment.ParseTxnIndex(b)
+}
