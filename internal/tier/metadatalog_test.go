@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/codec"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -158,6 +159,29 @@ func TestReplaySkipsWhatItDoesNotKnow(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "level=WARN"); n != 1 {
 		t.Errorf("%d warnings, want 1:\n%s", n, out.String())
+	}
+}
+
+func TestReplayOfACompressedBatch(t *testing.T) {
+	raw := batch.AppendSimple(nil, 1, nil, remotelog.Append(nil, segmentRecord(tpOf(0), 1, 0, 9)))
+	h, err := batch.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []int8{codec.Gzip, codec.Snappy, codec.LZ4, codec.Zstd} {
+		packed, err := codec.Encode(nil, c, batch.Payload(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Attributes = int16(c)
+		log := &fakeRecordLog{}
+		if _, err := log.Append(batch.AppendHeader(nil, &h, packed), 0); err != nil {
+			t.Fatal(err)
+		}
+		m := openMetadata(t, []*fakeRecordLog{log})
+		if p := m.Index().Partition(tpOf(0)); p == nil || len(p.All()) != 1 {
+			t.Errorf("codec %d: nothing was replayed", c)
+		}
 	}
 }
 
