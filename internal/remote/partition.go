@@ -44,11 +44,13 @@ type PartitionReader struct {
 	lastTake time.Time
 	active   bool     // counts in the budget's fair share
 	told     bool     // subscribers have heard of settled
+	announce bool     // subscribers have not heard of err
 	calls    []func() // the pump's, while it wakes
 
 	finding     bool // a resolve is on its way
 	found       *finding
-	aheadFailed bool // the resolve of the next segment failed; again when it is needed
+	beyond      *finding // the answer that what follows the last stream is not remote
+	aheadFailed bool     // the resolve of the next segment failed; again when it is needed
 }
 
 // finding is a resolve's answer.

@@ -49,8 +49,8 @@ func (p *PartitionReader) look() bool {
 	if idle {
 		p.settled = p.quietLocked()
 	}
-	tell := p.settled && !p.told
-	p.told = p.settled
+	tell := p.settled && !p.told || p.announce
+	p.told, p.announce = p.settled, false
 	p.mu.Unlock()
 	if worked || tell {
 		p.wake()
@@ -174,6 +174,7 @@ func (p *PartitionReader) failLocked(s *stream, err error) {
 	if p.err != nil {
 		return
 	}
+	p.announce = true
 	offset, object := p.next, ""
 	if s != nil {
 		offset, object = max(s.want, s.checkLast+1), s.rng.Object

@@ -31,7 +31,7 @@ func unavailable(err error) error {
 // as soon as less of the last one is left to ask for than the window holds, so that its first chunks are on their way before the last
 // one's are delivered.
 func (p *PartitionReader) findLocked() {
-	if p.finding || p.found != nil || p.err != nil || p.parked {
+	if p.finding || p.err != nil || p.parked {
 		return
 	}
 	for _, s := range p.streams {
@@ -49,6 +49,12 @@ func (p *PartitionReader) findLocked() {
 	}
 	last := p.streams[n-1]
 	needed := p.checkingLocked() == nil
+	if p.beyond != nil && p.beyond.offset == last.after() {
+		if needed {
+			p.failLocked(nil, p.beyond.err)
+		}
+		return
+	}
 	switch {
 	case needed && (p.r.opts.ReadAhead && !p.aheadFailed || p.wanted && !p.anyReadyLocked()):
 	case !needed && p.r.opts.ReadAhead && !p.aheadFailed && n <= maxAhead && p.nearEndLocked(last):
@@ -124,27 +130,25 @@ func (p *PartitionReader) acceptLocked() {
 	if f == nil {
 		return
 	}
+	p.found = nil
 	if f.refreshed != nil {
-		p.found = nil
 		p.acceptRefreshLocked(f)
 		return
 	}
 	if n := len(p.streams); n > 0 && p.streams[n-1].after() != f.offset {
-		p.found = nil // asked for before the last stream was given up, or ended otherwise than its metadata said
-		return
+		return // asked for before the last stream was given up, or ended otherwise than its metadata said
 	}
 	if f.err == nil {
-		p.found, p.aheadFailed = nil, false
+		p.aheadFailed = false
 		p.streams = append(p.streams, newStream(f.rng, f.offset))
 		return
 	}
 	switch {
 	case p.checkingLocked() != nil && errors.Is(f.err, ErrLocal):
-		return // an answer that holds; it ends the reading when the streams are through
+		p.beyond = f // an answer that holds; it ends the reading when the streams are through
 	case f.ahead && !errors.Is(f.err, ErrLocal):
-		p.found, p.aheadFailed = nil, true // again when it is needed
+		p.aheadFailed = true // again when it is needed
 	default:
-		p.found = nil
 		p.failLocked(nil, f.err)
 	}
 }
