@@ -37,6 +37,9 @@ func Open(fs vfs.FS, dir string) (*Registry, error) {
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making topic registry %s: %w", dir, err)
 	}
+	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
+		return nil, err
+	}
 	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}}
 	names, err := fs.List(dir)
 	if err != nil {
@@ -272,17 +275,19 @@ func (r *Registry) remove(name string) error {
 	return r.syncDir()
 }
 
-func (r *Registry) syncDir() error {
-	d, err := r.fs.OpenDir(r.dir)
+func (r *Registry) syncDir() error { return syncDir(r.fs, r.dir) }
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
 	if err != nil {
-		return fmt.Errorf("opening topic registry %s: %w", r.dir, err)
+		return fmt.Errorf("opening directory %s: %w", dir, err)
 	}
 	err = d.Sync()
 	if cerr := d.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("syncing topic registry %s: %w", r.dir, err)
+		return fmt.Errorf("syncing directory %s: %w", dir, err)
 	}
 	return nil
 }
