@@ -49,6 +49,12 @@ type Options struct {
 	// DisableHedging never asks a second time for a range that is slow to come.
 	DisableHedging bool
 
+	// RemoteFetchMaxWait is remote.fetch.max.wait.ms: how long the store may take for one range, with all retries, before the partition falls back to the
+	// broker; 60 s if 0. A client's fetch does not wait so long: it gets an answer without the partition.
+	RemoteFetchMaxWait time.Duration
+	// RangeTimeout is how long a store may bring nothing at all before the range is asked for again; 10 s if 0.
+	RangeTimeout time.Duration
+
 	// AllowedHosts are hosts that a signed location may name, beyond https at the well-known object stores and the host that was dialled for the broker
 	// that sent it: "host", "host:port" or "*.domain". See docs/decisions/0001-trusting-locations.md.
 	AllowedHosts []string
@@ -97,6 +103,8 @@ func (o *Options) Validate() error {
 	check(o.MemoryBudget != 0 && o.MemoryBudget < minMemoryBudget, "MemoryBudget is %d, want 0 (64 MiB) or at least %d", o.MemoryBudget, minMemoryBudget)
 	check(o.Parallelism < 0 || o.Parallelism > maxParallelism, "Parallelism is %d, want 0 (%d) to %d", o.Parallelism, DefaultParallelism, maxParallelism)
 	check(o.ChunkBytes != 0 && o.ChunkBytes < minChunkBytes, "ChunkBytes is %d, want 0 (4 MiB) or at least %d", o.ChunkBytes, minChunkBytes)
+	check(o.RemoteFetchMaxWait < 0, "RemoteFetchMaxWait is %v, want 0 (%v) or more", o.RemoteFetchMaxWait, remote.DefaultDeadline)
+	check(o.RangeTimeout < 0, "RangeTimeout is %v, want 0 (%v) or more", o.RangeTimeout, remote.DefaultRequestTimeout)
 	check(o.Fallback < 0, "Fallback is %v, want 0 (%v) or more", o.Fallback, DefaultFallback)
 	for i, f := range o.Fetchers {
 		check(f.Fetcher == nil, "Fetchers[%d] has no Fetcher", i)
@@ -137,6 +145,7 @@ func (o Options) withDefaults() Options {
 func (o *Options) remoteOptions(budget *remote.Budget, m remote.Metrics) remote.Options {
 	return remote.Options{
 		Budget: budget, ChunkSize: o.ChunkBytes, Parallelism: o.Parallelism, ReadAhead: !o.DisableReadAhead, Hedge: !o.DisableHedging,
+		Deadline: o.RemoteFetchMaxWait, RequestTimeout: o.RangeTimeout,
 		Metrics: m, Logger: o.Logger,
 	}
 }

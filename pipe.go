@@ -122,10 +122,14 @@ func (p *pipe) Close() error {
 	return nil
 }
 
-// endLocked forgets what nobody will read, and wakes everybody. The buffers in out are not touched afterwards: who reads them holds mu.
+// endLocked forgets what nobody will read, and wakes everybody. What the client wrote before it closed is still for the carrier, as it would be on a
+// socket: it may be a produce with acks=0.
 func (p *pipe) endLocked() {
 	if p.client {
-		p.in, p.out = nil, nil
+		p.out = nil
+	}
+	if p.carrier {
+		p.in = nil
 	}
 	p.setLocked(&p.readBy, &p.toRead, time.Time{})
 	p.setLocked(&p.writeBy, &p.toWrite, time.Time{})

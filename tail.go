@@ -172,7 +172,7 @@ func (t *tail) fetch(ctx context.Context, d *demand, wanted []asked, wait time.D
 
 // undecodable ends a connection whose broker answers what cannot be read; if it is the connection that ended, there is nothing left to do.
 func (b *brokerConn) undecodable(err error, d *demand) {
-	if b.ctx.Err() != nil || errors.Is(err, clientconn.ErrClosed) {
+	if !errors.Is(err, clientconn.ErrAnswer) {
 		return
 	}
 	b.d.opts.Logger.Warn("a broker's fetch response cannot be read", "broker", b.upstream.RemoteAddr().String(), "error", err)

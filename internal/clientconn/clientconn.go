@@ -24,6 +24,9 @@ var ErrForward = errors.New("forward the request")
 // ErrClosed: the connection has ended; requests of our own get no answer any more.
 var ErrClosed = errors.New("connection is closed")
 
+// ErrAnswer: a response to a request of our own cannot be decoded.
+var ErrAnswer = errors.New("broker's answer cannot be read")
+
 // Client is the client's end: a socket (see Socket) or something in memory.
 type Client interface {
 	io.Reader

@@ -188,7 +188,7 @@ func (c *Conn) ownResponse(br *bufio.Reader, size int, o *own) error {
 		err = resp.ReadFrom(body)
 	}
 	if err != nil {
-		err = fmt.Errorf("decoding the broker's answer to key %d version %d: %w", key, version, err)
+		err = fmt.Errorf("%w: key %d version %d: %w", ErrAnswer, key, version, err)
 	}
 	o.answer <- result{resp, err}
 	return nil

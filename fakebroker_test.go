@@ -1,0 +1,644 @@
+package rewind
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// fakeBroker is one broker of one node that knows KIP-1248, with everything in a test's hands. History lies in segments that an HTTP server gives out;
+// what is behind the last segment is its local log.
+type fakeBroker struct {
+	t        *testing.T
+	ln       net.Listener
+	store    *fakeStore
+	sessions *session.Cache
+	conns    sync.WaitGroup
+
+	mu     sync.Mutex
+	moved  chan struct{} // closed and made anew whenever a log changes
+	open   map[net.Conn]bool
+	closed bool
+	topics []*fakeTopic
+
+	// Knobs.
+	life         time.Duration                                                // of signatures; an hour if 0
+	change       func(p *fakePart, l *remotestorage.Location)                 // of each location
+	withhold     bool                                                         // gives no locations
+	maxFetch     int16                                                        // newest Fetch version
+	fetchError   func(p *fakePart, offset int64, askedForLocation bool) int16 // of a partition
+	loseSessions bool
+
+	// What it saw.
+	locations   map[string]int // by object: answers with a location
+	listOffsets int
+	fetches     int
+	served      int // bytes of records
+	tagged      int // partitions that asked for a location
+}
+
+type fakeTopic struct {
+	name  string
+	id    remotestorage.UUID
+	parts []*fakePart
+}
+
+type fakePart struct {
+	topic        *fakeTopic
+	n            int32
+	segs         []*fakeSegment
+	local        []fakeBatch
+	localStart   int64
+	logStart, hw int64
+	lso          int64
+	epoch        int32
+	aborted      []abortedTxn
+}
+
+type abortedTxn struct{ producer, first, last int64 }
+
+type fakeSegment struct {
+	id        remotestorage.UUID
+	base, end int64
+	data      []byte
+	batches   []fakeBatch
+}
+
+type fakeBatch struct {
+	base, last int64
+	pos        int
+	raw        []byte
+}
+
+// fakeStore serves objects by path; a fault, if set, takes a request over and says whether it did.
+type fakeStore struct {
+	*httptest.Server
+	mu      sync.Mutex
+	objects map[string][]byte
+	fault   func(w http.ResponseWriter, r *http.Request, object []byte) bool
+	gets    int
+}
+
+func newFakeStore(t *testing.T) *fakeStore {
+	s := &fakeStore{objects: make(map[string][]byte)}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.Server.Close)
+	return s
+}
+
+func (s *fakeStore) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.gets++
+	object, ok := s.objects[r.URL.Path]
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil && fault(w, r, object) {
+		return
+	}
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(object))
+}
+
+func (s *fakeStore) setFault(f func(w http.ResponseWriter, r *http.Request, object []byte) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+func (s *fakeStore) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gets
+}
+
+func newFakeBroker(t *testing.T) *fakeBroker {
+	t.Helper()
+	b := &fakeBroker{
+		t: t, store: newFakeStore(t), sessions: session.NewCache(100), moved: make(chan struct{}), open: make(map[net.Conn]bool), maxFetch: 18,
+		locations: make(map[string]int),
+	}
+	b.listen("127.0.0.1:0")
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *fakeBroker) listen(addr string) {
+	b.t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.ln, b.closed = ln, false
+	b.conns.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			b.mu.Lock()
+			b.open[c] = true
+			b.mu.Unlock()
+			b.conns.Go(func() {
+				b.serve(c)
+				c.Close()
+				b.mu.Lock()
+				delete(b.open, c)
+				b.mu.Unlock()
+			})
+		}
+	})
+}
+
+func (b *fakeBroker) addr() string { return b.ln.Addr().String() }
+
+func (b *fakeBroker) stop() {
+	b.ln.Close()
+	b.mu.Lock()
+	b.closed = true
+	for c := range b.open {
+		c.Close()
+	}
+	b.changedLocked()
+	b.mu.Unlock()
+	b.conns.Wait()
+}
+
+// restart loses sessions and connections and keeps the data.
+func (b *fakeBroker) restart() {
+	addr := b.addr()
+	b.stop()
+	b.sessions = session.NewCache(100)
+	b.listen(addr)
+}
+
+func (b *fakeBroker) changedLocked() {
+	close(b.moved)
+	b.moved = make(chan struct{})
+}
+
+// set changes something under the lock.
+func (b *fakeBroker) set(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+	b.changedLocked()
+}
+
+func (b *fakeBroker) topic(name string, partitions int) *fakeTopic {
+	t := &fakeTopic{name: name, id: remotestorage.UUID{0: byte(len(b.topics) + 1), 15: 9}}
+	for i := range partitions {
+		t.parts = append(t.parts, &fakePart{topic: t, n: int32(i), epoch: 3})
+	}
+	b.set(func() { b.topics = append(b.topics, t) })
+	return t
+}
+
+// addSegment puts batches of the partition's next offsets into the store.
+func (b *fakeBroker) addSegment(p *fakePart, batches ...[]byte) *fakeSegment {
+	s := &fakeSegment{id: remotestorage.UUID{byte(p.n), byte(len(p.segs)), 7, p.topic.id[0]}}
+	for _, raw := range batches {
+		h, err := batch.Parse(raw)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		s.batches = append(s.batches, fakeBatch{h.BaseOffset, h.LastOffset(), len(s.data), raw})
+		s.data = append(s.data, raw...)
+	}
+	s.base, s.end = p.localStart, s.batches[len(s.batches)-1].last
+	b.store.mu.Lock()
+	b.store.objects[p.object(s)] = s.data
+	b.store.mu.Unlock()
+	b.set(func() {
+		p.segs = append(p.segs, s)
+		p.localStart, p.hw, p.lso = s.end+1, max(p.hw, s.end+1), max(p.lso, s.end+1)
+	})
+	return s
+}
+
+func (b *fakeBroker) append(p *fakePart, batches ...[]byte) {
+	b.set(func() {
+		for _, raw := range batches {
+			h, err := batch.Parse(raw)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			p.local = append(p.local, fakeBatch{base: h.BaseOffset, last: h.LastOffset(), raw: raw})
+			p.hw, p.lso = h.LastOffset()+1, h.LastOffset()+1
+		}
+	})
+}
+
+func (p *fakePart) object(s *fakeSegment) string {
+	return fmt.Sprintf("/%s-%d/%020d-%s.log", p.topic.name, p.n, s.base, s.id)
+}
+
+func (b *fakeBroker) serve(c net.Conn) {
+	for {
+		frame, err := wire.ReadFrame(c, 100<<20, nil)
+		if err != nil {
+			return
+		}
+		h, err := wire.ParseRequestHeader(frame)
+		if err != nil {
+			b.t.Errorf("the broker got a bad request: %v", err)
+			return
+		}
+		req := kmsg.RequestForKey(h.Key)
+		req.SetVersion(h.Version)
+		if err := req.ReadFrom(h.Body); err != nil {
+			b.t.Errorf("the broker got a bad request of key %d version %d: %v", h.Key, h.Version, err)
+			return
+		}
+		var out net.Buffers
+		switch req := req.(type) {
+		case *kmsg.FetchRequest:
+			r := b.fetch(req)
+			out = r.Buffers(h.Version, h.CorrelationID, nil)
+		case *kmsg.ApiVersionsRequest:
+			out = net.Buffers{wire.AppendResponse(nil, b.apiVersions(req), h.CorrelationID)}
+		case *kmsg.MetadataRequest:
+			out = net.Buffers{wire.AppendResponse(nil, b.metadata(req), h.CorrelationID)}
+		case *kmsg.ListOffsetsRequest:
+			out = net.Buffers{wire.AppendResponse(nil, b.offsets(req), h.CorrelationID)}
+		default:
+			b.t.Errorf("the broker got a request of key %d", h.Key)
+			return
+		}
+		if _, err := out.WriteTo(c); err != nil {
+			return
+		}
+	}
+}
+
+func (b *fakeBroker) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
+	r := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+	for _, k := range [][3]int16{{1, 4, b.maxFetch}, {2, 1, 8}, {3, 0, 12}, {18, 0, 3}} {
+		if k[0] == 3 && b.maxFetch < firstByID {
+			k[2] = 9
+		}
+		key := kmsg.NewApiVersionsResponseApiKey()
+		key.ApiKey, key.MinVersion, key.MaxVersion = k[0], k[1], k[2]
+		r.ApiKeys = append(r.ApiKeys, key)
+	}
+	return r
+}
+
+func (b *fakeBroker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
+	r := req.ResponseKind().(*kmsg.MetadataResponse)
+	host, port := b.ln.Addr().(*net.TCPAddr).IP.String(), b.ln.Addr().(*net.TCPAddr).Port
+	br := kmsg.NewMetadataResponseBroker()
+	br.NodeID, br.Host, br.Port = 1, host, int32(port)
+	r.Brokers = append(r.Brokers, br)
+	r.ControllerID = 1
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.topics {
+		wanted := req.Topics == nil
+		for _, q := range req.Topics {
+			wanted = wanted || q.Topic != nil && *q.Topic == t.name || q.TopicID == t.id
+		}
+		if !wanted {
+			continue
+		}
+		mt := kmsg.NewMetadataResponseTopic()
+		mt.Topic, mt.TopicID = kmsg.StringPtr(t.name), t.id
+		for _, p := range t.parts {
+			mp := kmsg.NewMetadataResponseTopicPartition()
+			mp.Partition, mp.Leader, mp.LeaderEpoch, mp.Replicas, mp.ISR = p.n, 1, p.epoch, []int32{1}, []int32{1}
+			mt.Partitions = append(mt.Partitions, mp)
+		}
+		r.Topics = append(r.Topics, mt)
+	}
+	return r
+}
+
+func (b *fakeBroker) offsets(req *kmsg.ListOffsetsRequest) kmsg.Response {
+	r := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.listOffsets++
+	for _, t := range req.Topics {
+		rt := kmsg.NewListOffsetsResponseTopic()
+		rt.Topic = t.Topic
+		for _, q := range t.Partitions {
+			rp := kmsg.NewListOffsetsResponseTopicPartition()
+			rp.Partition = q.Partition
+			p := b.findLocked(t.Topic, remotestorage.UUID{}, q.Partition)
+			switch {
+			case p == nil:
+				rp.ErrorCode = 3
+			case q.CurrentLeaderEpoch >= 0 && q.CurrentLeaderEpoch < p.epoch:
+				rp.ErrorCode = 74
+			case q.CurrentLeaderEpoch > p.epoch:
+				rp.ErrorCode = 75
+			default:
+				rp.LeaderEpoch = p.epoch
+				rp.Offset = p.hw
+				if q.Timestamp == earliest {
+					rp.Offset = p.logStart
+				} else if req.IsolationLevel == 1 {
+					rp.Offset = p.lso
+				}
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		r.Topics = append(r.Topics, rt)
+	}
+	return r
+}
+
+func (b *fakeBroker) findLocked(name string, id remotestorage.UUID, n int32) *fakePart {
+	for _, t := range b.topics {
+		if (t.name == name || t.id == id) && int(n) < len(t.parts) {
+			return t.parts[n]
+		}
+	}
+	return nil
+}
+
+func (b *fakeBroker) fetch(req *kmsg.FetchRequest) *wire.FetchResponse {
+	formats, err := wire.SupportedStorageFormatVersions(req)
+	if err != nil {
+		b.t.Error(err)
+	}
+	b.mu.Lock()
+	b.fetches++
+	lose := b.loseSessions && req.SessionEpoch > 0
+	b.loseSessions = b.loseSessions && !lose
+	sessions := b.sessions
+	b.mu.Unlock()
+	if lose {
+		return &wire.FetchResponse{ErrorCode: 70}
+	}
+	f, code := sessions.Apply(req)
+	if code != 0 {
+		return &wire.FetchResponse{ErrorCode: code}
+	}
+	timeout := time.After(time.Duration(req.MaxWaitMillis) * time.Millisecond)
+	for {
+		b.mu.Lock()
+		results, ready := b.readLocked(req, f.Parts, len(formats) > 0)
+		moved, closed := b.moved, b.closed
+		b.mu.Unlock()
+		late := false
+		if !ready && !closed {
+			select {
+			case <-moved:
+				continue
+			case <-timeout:
+				late = true
+			}
+		}
+		if ready || late || closed {
+			b.seen(f.Parts, results)
+			return &wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
+		}
+	}
+}
+
+func (b *fakeBroker) seen(parts []session.Part, results []wire.FetchPartition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, r := range results {
+		b.served += r.Records.Len()
+		if r.Location != nil {
+			b.locations[r.Location.RemoteLogSegmentLocation]++
+		}
+		if asked, _ := wire.LocationRequested(&parts[i].FetchRequestTopicPartition); asked {
+			b.tagged++
+		}
+	}
+}
+
+func (b *fakeBroker) readLocked(req *kmsg.FetchRequest, parts []session.Part, knows bool) (results []wire.FetchPartition, ready bool) {
+	size, left := 0, int(req.MaxBytes)
+	for i := range parts {
+		q := &parts[i]
+		asked, err := wire.LocationRequested(&q.FetchRequestTopicPartition)
+		if err != nil {
+			b.t.Error(err)
+		}
+		r := b.readPartLocked(q, asked && knows, req.IsolationLevel == 1, min(left, int(q.PartitionMaxBytes)), size == 0)
+		ready = ready || r.ErrorCode != 0 || r.Location != nil
+		size += r.Records.Len()
+		left = max(0, left-r.Records.Len())
+		results = append(results, r)
+	}
+	return results, ready || size >= max(int(req.MinBytes), 1) || len(parts) == 0
+}
+
+func (b *fakeBroker) readPartLocked(q *session.Part, asked, committed bool, limit int, whole bool) wire.FetchPartition {
+	r := wire.FetchPartition{Partition: q.Partition, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, PreferredReadReplica: -1}
+	p := b.findLocked(q.Topic, q.TopicID, q.Partition)
+	switch {
+	case p == nil:
+		r.ErrorCode = 3
+		return r
+	case q.CurrentLeaderEpoch >= 0 && q.CurrentLeaderEpoch < p.epoch:
+		r.ErrorCode = 74
+		r.CurrentLeader = &wire.LeaderAndEpoch{LeaderID: 1, LeaderEpoch: p.epoch}
+		return r
+	case q.CurrentLeaderEpoch > p.epoch:
+		r.ErrorCode = 75
+		return r
+	case q.FetchOffset < p.logStart || q.FetchOffset > p.hw:
+		r.ErrorCode = 1
+		return r
+	}
+	if b.fetchError != nil {
+		if r.ErrorCode = b.fetchError(p, q.FetchOffset, asked); r.ErrorCode != 0 {
+			return r
+		}
+	}
+	r.HighWatermark, r.LastStableOffset, r.LogStartOffset = p.hw, p.lso, p.logStart
+	if committed {
+		r.Aborted = []wire.AbortedTransaction{}
+	}
+	for _, s := range p.segs {
+		if q.FetchOffset > s.end {
+			continue
+		}
+		if asked && !b.withhold && s.base >= p.logStart {
+			r.Location = b.locate(p, s, q.FetchOffset)
+			if committed {
+				r.Aborted = p.overlapping(q.FetchOffset, r.Location.LastOffset)
+			}
+			return r
+		}
+		p.fill(&r, s.batches, q.FetchOffset, p.hw, limit, whole, committed)
+		return r
+	}
+	upTo := p.hw
+	if committed {
+		upTo = p.lso
+	}
+	p.fill(&r, p.local, q.FetchOffset, upTo, limit, whole, committed)
+	return r
+}
+
+func (p *fakePart) overlapping(from, to int64) []wire.AbortedTransaction {
+	out := []wire.AbortedTransaction{}
+	for _, a := range p.aborted {
+		if a.last >= from && a.first <= to {
+			out = append(out, wire.AbortedTransaction{ProducerID: a.producer, FirstOffset: a.first})
+		}
+	}
+	return out
+}
+
+func (p *fakePart) fill(r *wire.FetchPartition, batches []fakeBatch, offset, upTo int64, limit int, whole, committed bool) {
+	n, last := 0, offset
+	for _, b := range batches {
+		if b.last < offset || b.base >= upTo {
+			continue
+		}
+		if n += len(b.raw); n > limit && !(whole && len(r.Records.Bufs) == 0) {
+			break
+		}
+		r.Records.Bufs = append(r.Records.Bufs, b.raw)
+		last = b.last
+	}
+	if committed {
+		r.Aborted = p.overlapping(offset, last)
+	}
+}
+
+func (b *fakeBroker) locate(p *fakePart, s *fakeSegment, offset int64) *remotestorage.Location {
+	life := b.life
+	if life == 0 {
+		life = time.Hour
+	}
+	expiry := time.Now().Add(life).UnixMilli()
+	l := &remotestorage.Location{
+		RemoteLogSegmentID: s.id, StorageFormatVersion: remotestorage.StorageFormatApacheKafkaV1, BaseOffset: s.base, EndOffset: s.end, LastOffset: s.end,
+		SegmentSizeInBytes: int64(len(s.data)), EndPosition: int64(len(s.data)), RemoteLogSegmentLocation: "fake://store" + p.object(s),
+		SignedRemoteLogSegmentLocation: fmt.Sprintf("%s%s?signature=secret&expires=%d", b.store.URL, p.object(s), expiry), SignedLocationExpiryMs: expiry,
+	}
+	for _, x := range s.batches {
+		if x.base <= offset {
+			l.StartPosition = int64(x.pos)
+		}
+	}
+	if b.change != nil {
+		b.change(p, l)
+	}
+	return l
+}
+
+// batchOf makes a batch of n records of about size bytes. Keys and values are functions of partition and offset, so any reader can tell what is right.
+func batchOf(part int32, base int64, n, size int) []byte {
+	return makeBatch(part, base, n, size, 0, -1)
+}
+
+func makeBatch(part int32, base int64, n, size int, attributes int16, producer int64) []byte {
+	var records []byte
+	for i := range n {
+		key, value := keyOf(part, base+int64(i)), valueOf(part, base+int64(i), size)
+		rec := []byte{0}
+		rec = binary.AppendVarint(rec, int64(i))
+		rec = binary.AppendVarint(rec, int64(i))
+		rec = append(binary.AppendVarint(rec, int64(len(key))), key...)
+		rec = append(binary.AppendVarint(rec, int64(len(value))), value...)
+		rec = binary.AppendVarint(rec, 1)
+		rec = append(binary.AppendVarint(rec, 1), 'h')
+		rec = append(binary.AppendVarint(rec, 2), "v1"...)
+		records = append(append(records, binary.AppendVarint(nil, int64(len(rec)))...), rec...)
+	}
+	return finishBatch(base, n, records, attributes, producer)
+}
+
+func finishBatch(base int64, n int, records []byte, attributes int16, producer int64) []byte {
+	b := make([]byte, batch.HeaderSize, batch.HeaderSize+len(records))
+	b = append(b, records...)
+	be := binary.BigEndian
+	be.PutUint64(b, uint64(base))
+	be.PutUint32(b[8:], uint32(len(b)-batch.LogOverhead))
+	be.PutUint32(b[12:], 3)
+	b[16] = 2
+	be.PutUint16(b[21:], uint16(attributes))
+	be.PutUint32(b[23:], uint32(n-1))
+	be.PutUint64(b[27:], 1_700_000_000_000)
+	be.PutUint64(b[35:], 1_700_000_000_000+uint64(n-1))
+	be.PutUint64(b[43:], uint64(producer))
+	be.PutUint32(b[53:], 0xffffffff)
+	be.PutUint32(b[57:], uint32(n))
+	batch.FixCRC(b)
+	return b
+}
+
+// marker is a control batch of one record.
+func marker(base, producer int64, abort bool) []byte {
+	kind := byte(1)
+	if abort {
+		kind = 0
+	}
+	rec := []byte{0, 0, 0, 8, 0, 0, 0, kind, 12, 0, 0, 0, 0, 0, 0, 0}
+	records := append(binary.AppendVarint(nil, int64(len(rec))), rec...)
+	return finishBatch(base, 1, records, batch.Transactional|batch.Control, producer)
+}
+
+func keyOf(part int32, offset int64) string { return fmt.Sprintf("%d/%d", part, offset) }
+
+func valueOf(part int32, offset int64, size int) []byte {
+	seed := fmt.Sprintf("value of %d/%d;", part, offset)
+	return []byte(strings.Repeat(seed, size/len(seed)+1)[:size])
+}
+
+// history fills a partition with segments of batches, and a local tail of one batch.
+func (b *fakeBroker) history(p *fakePart, segments, batches, records, size int) (end int64) {
+	at := p.hw
+	for range segments {
+		var raws [][]byte
+		for range batches {
+			raws = append(raws, batchOf(p.n, at, records, size))
+			at += int64(records)
+		}
+		b.addSegment(p, raws...)
+	}
+	b.append(p, batchOf(p.n, at, records, size))
+	return at + int64(records)
+}
+
+// faultyFetcher is a RemoteStorageFetcher in a test's hands.
+type faultyFetcher struct {
+	b     *fakeBroker
+	fault func(l *remotestorage.Location, start, end int64) (io.ReadCloser, error, bool)
+}
+
+func (f *faultyFetcher) FetchLogSegment(ctx context.Context, l *remotestorage.Location, start, end int64) (io.ReadCloser, error) {
+	if f.fault != nil {
+		if rc, err, ok := f.fault(l, start, end); ok {
+			return rc, err
+		}
+	}
+	f.b.store.mu.Lock()
+	data, ok := f.b.store.objects[strings.TrimPrefix(l.RemoteLogSegmentLocation, "fake://store")]
+	f.b.store.mu.Unlock()
+	if !ok {
+		return nil, remotestorage.ErrNotFound
+	}
+	if ctx.Err() != nil {
+		return nil, errors.New("cancelled")
+	}
+	return io.NopCloser(bytes.NewReader(data[start:min(end, int64(len(data)))])), nil
+}
