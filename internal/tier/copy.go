@@ -17,7 +17,6 @@ var errNotCovered = errors.New("the copied segment does not continue the remote 
 
 // copyNext copies the oldest segment that is not remote yet. Segments go in order: what local retention may delete is one offset.
 func (t *Tier) copyNext(ctx context.Context, v *view) (more bool, err error) {
-	v.Log.SetHighestRemoteOffset(v.covered)
 	due := v.due()
 	t.reportLag(v.TP, due)
 	if len(due) == 0 || v.CopyDisabled {

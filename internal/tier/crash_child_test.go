@@ -1,5 +1,207 @@
 package tier
 
-const childEnv = "REWIND_TIER_TEST_CHILD"
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io/fs"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
 
-func runChild() {}
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/internal/layout"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// childEnv makes the test binary a node that lives in the folder it names until it kills itself.
+const (
+	childEnv = "REWIND_TIER_TEST_CHILD"
+	seedEnv  = "REWIND_TIER_TEST_SEED"
+)
+
+// runChild appends, copies, retains and deletes, telling on standard output what it has promised, and dies by SIGKILL at a random write to the disk or at a
+// random time: nothing of it gets to clean up.
+func runChild() {
+	var seed uint64
+	if _, err := fmt.Sscan(os.Getenv(seedEnv), &seed); err != nil {
+		log.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var left atomic.Int64
+	left.Store(rng.Int64N(1500))
+	if rng.IntN(3) == 0 {
+		left.Store(1 << 40)
+		time.AfterFunc(time.Duration(rng.Int64N(int64(400*time.Millisecond))), die)
+	}
+	disk := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && left.Add(-1) == 0 {
+			die()
+		}
+		return nil
+	}))
+	dir := os.Getenv(childEnv)
+	store, closeStore, err := fileStore(filepath.Join(dir, "store"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer closeStore()
+	n, err := openNode(disk, filepath.Join(dir, "data"), store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m := model{tell: func(m model) { fmt.Printf("%d %d\n", m.acked, m.legal) }}
+	m.set(n.log.Offsets().LogEnd, n.log.Offsets().LogStart)
+	for {
+		if err := script(n, &m, 6, rng); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+func die() {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+		log.Fatal(err)
+	}
+	select {}
+}
+
+func fileStore(dir string) (*bucket.Manager, func(), error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, err
+	}
+	s, err := bucket.Open(context.Background(), "file://"+dir, file.Driver(file.Options{}))
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := bucket.NewManager(bucket.Options{Store: s})
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, func() { _ = s.Close() }, nil
+}
+
+// TestKilledAtRandomPoints kills a tiering node again and again, and after each death checks what it had promised, lets the next start clean up, and checks
+// that the store holds exactly what is recorded.
+func TestKilledAtRandomPoints(t *testing.T) {
+	rounds := 25
+	if testing.Short() {
+		rounds = 5
+	}
+	dir := t.TempDir()
+	m := model{}
+	for round := range rounds {
+		m = liveAndDie(t, dir, uint64(round), m)
+		store, closeStore, err := fileStore(filepath.Join(dir, "store"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := openNode(vfs.Default, filepath.Join(dir, "data"), store)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if err := n.check(store, m); err != nil {
+			t.Fatalf("round %d, before recovery: %v\n%s", round, err, n.out)
+		}
+		if err := n.settle(); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		requireWholeFiles(t, filepath.Join(dir, "store"), n.tier.segments(tpOf(0)))
+		if err := n.check(store, m); err != nil {
+			t.Fatalf("round %d, after recovery: %v", round, err)
+		}
+		m.acked, m.legal = n.log.Offsets().LogEnd, max(m.legal, n.log.Offsets().LogStart)
+		if round%2 == 0 { // else the next child finds what two crashes in a row leave
+			if err := n.close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeStore()
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+	}
+}
+
+// liveAndDie runs a child to its death and returns what it had promised.
+func liveAndDie(t *testing.T, dir string, seed uint64, m model) model {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir, fmt.Sprintf("%s=%d", seedEnv, seed))
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var acked, legal int64
+		// A line that the death has cut off promises nothing.
+		if n, _ := fmt.Sscanf(lines.Text()+"\n", "%d %d\n", &acked, &legal); n == 2 {
+			m.acked, m.legal = max(m.acked, acked), max(m.legal, legal)
+		}
+	}
+	err = cmd.Wait()
+	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !s.Signaled() || s.Signal() != syscall.SIGKILL {
+		t.Fatalf("the child did not die as it should: %v\n%s", err, errs.String())
+	}
+	return m
+}
+
+// requireWholeFiles fails unless the folder holds exactly the files of these segments, temporary ones included.
+func requireWholeFiles(t *testing.T, dir string, segments []remotestorage.RemoteLogSegmentMetadata) {
+	t.Helper()
+	want := map[string]int64{}
+	for _, md := range segments {
+		if md.State != remotestorage.CopySegmentFinished {
+			t.Errorf("segment %s is left in state %s", md.ID, md.State)
+		}
+		for _, s := range []layout.Suffix{layout.Log, layout.OffsetIndex, layout.TimeIndex, layout.ProducerSnapshot, layout.LeaderEpoch} {
+			want[layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, s)] = -1
+		}
+		if !md.TxnIndexEmpty {
+			want[layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, layout.TransactionIndex)] = -1
+		}
+		want[layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, layout.Log)] = int64(md.SegmentSizeInBytes)
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		size, ok := want[name]
+		if !ok {
+			t.Errorf("orphan %s", name)
+			return nil
+		}
+		delete(want, name)
+		info, err := d.Info()
+		if err == nil && size >= 0 && info.Size() != size {
+			t.Errorf("%s has %d bytes, recorded are %d", name, info.Size(), size)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range want {
+		t.Errorf("%s is recorded, but not there", name)
+	}
+}

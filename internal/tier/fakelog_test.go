@@ -87,7 +87,13 @@ func (l *fakeLog) Epochs() *epoch.Cache { return l.epochs }
 func (l *fakeLog) Tierable() []partlog.SegmentFiles {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.segments)
+	var out []partlog.SegmentFiles
+	for _, s := range l.segments {
+		if s.End > l.highest && s.End >= l.offsets.LogStart {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func (l *fakeLog) SetHighestRemoteOffset(o int64) {
@@ -119,15 +125,7 @@ func (l *fakeLog) AdvanceLogStart(o int64, reason string) error {
 	return nil
 }
 
-func (l *fakeLog) Stats() partlog.Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := partlog.Stats{Size: l.active, Segments: len(l.segments) + 1}
-	for _, f := range l.segments {
-		s.Size += f.Data.Log.Size
-	}
-	return s
-}
+func (l *fakeLog) Available(int64, int64) int64 { return l.active }
 
 // fakeRecordLog keeps batches in memory; only what was synced survives clone.
 type fakeRecordLog struct {

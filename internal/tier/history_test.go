@@ -124,7 +124,7 @@ func (h *history) localRetention(rt *rapid.T) {
 		rt.Skip()
 	}
 	free := 0
-	for _, s := range h.log.Tierable() {
+	for _, s := range h.log.segments {
 		if s.End > h.log.highestRemote() {
 			break
 		}

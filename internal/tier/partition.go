@@ -13,14 +13,14 @@ type Log interface {
 	Offsets() partlog.Offsets
 	// Epochs is the log's lineage: what tells a valid remote segment from one of an abandoned leader.
 	Epochs() *epoch.Cache
-	// Tierable lists the closed segments that lie wholly below the last stable offset, in order.
-	Tierable() []partlog.SegmentFiles
 	// SetHighestRemoteOffset lets local retention delete up to this offset, inclusive.
 	SetHighestRemoteOffset(offset int64)
+	// Tierable lists, in order, the closed segments that lie wholly below the last stable offset and reach above the highest remote offset.
+	Tierable() []partlog.SegmentFiles
 	// AdvanceLogStart moves the log start forward; an offset at or below it changes nothing.
 	AdvanceLogStart(offset int64, reason string) error
-	// Stats tells the local size, for retention by size.
-	Stats() partlog.Stats
+	// Available is the size of what the segment that offset lies in holds from there on, for retention by size.
+	Available(offset, upTo int64) int64
 }
 
 var _ Log = (*partlog.Log)(nil)

@@ -2,8 +2,6 @@ package tier
 
 import (
 	"time"
-
-	"github.com/rewind-kafka/rewind/internal/partlog"
 )
 
 // expired is the offset that total retention moves the log start to, and why; no reason if it stays. The extents are the readable ones of both tiers,
@@ -32,16 +30,13 @@ func expired(extents []extent, activeBytes int64, logStart int64, r *Retention, 
 	return newStart, reason
 }
 
-// extents joins both tiers: what is remote, then the closed local segments that are not; and the bytes of the rest of the local log. A closed segment that
+// extents joins both tiers: what is remote, then the closed local segments that are not; and where the rest of the local log begins. A closed segment that
 // was never copied expires like any other: the topic's retention says how long data lives, however long the store is away.
-func extents(live []extent, covered int64, local []partlog.SegmentFiles, localBytes int64) (all []extent, activeBytes int64) {
-	activeBytes = localBytes
-	all = append(all, live...)
-	for _, f := range local {
-		activeBytes -= f.Data.Log.Size
-		if f.End > covered {
-			all = append(all, extent{first: f.Base, last: f.End, bytes: f.Data.Log.Size, maxMs: f.MaxTimestampMs})
-		}
+func extents(v *view) (all []extent, rest int64) {
+	all, rest = append(all, v.live...), max(v.covered+1, localStart(v.offsets))
+	for _, f := range v.due() {
+		all = append(all, extent{first: f.Base, last: f.End, bytes: f.Data.Log.Size, maxMs: f.MaxTimestampMs})
+		rest = f.End + 1
 	}
-	return all, max(activeBytes, 0)
+	return all, rest
 }

@@ -69,10 +69,12 @@ type view struct {
 }
 
 func (t *Tier) look(p Partition) view {
-	v := view{Partition: p, segments: t.segments(p.TP), offsets: p.Log.Offsets(), local: p.Log.Tierable()}
+	v := view{Partition: p, segments: t.segments(p.TP), offsets: p.Log.Offsets()}
 	lineage := p.Log.Epochs()
 	v.live = liveExtents(lineage, v.segments)
 	v.covered = covered(v.live, v.offsets, lineage.Entries())
+	p.Log.SetHighestRemoteOffset(v.covered)
+	v.local = p.Log.Tierable()
 	return v
 }
 
@@ -111,7 +113,10 @@ func (t *Tier) retain(v *view) error {
 	if v.Retention == nil {
 		return nil
 	}
-	all, active := extents(v.live, v.covered, v.local, v.Log.Stats().Size)
+	all, rest := extents(v)
+	// Behind the closed segments is the active one; while a transaction is open there may be more, which then count when it ends. Too small a size only
+	// deletes later.
+	active := v.Log.Available(rest, v.offsets.LogEnd)
 	start, reason := expired(all, active, v.offsets.LogStart, v.Retention, t.o.Clock())
 	if start = min(start, v.offsets.HighWatermark); start <= v.offsets.LogStart {
 		return nil
