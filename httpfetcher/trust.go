@@ -1,12 +1,14 @@
 package httpfetcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,7 +55,8 @@ func parsePattern(s string) (pattern, error) {
 	p.host = strings.Trim(p.host, "[]")
 	p.host, p.suffix = strings.CutPrefix(p.host, "*.")
 	p.host = normalHost(p.host)
-	if p.host == "" || strings.ContainsAny(p.host, "/*@?# ") {
+	_, err := strconv.ParseUint(cmp.Or(p.port, "1"), 10, 16)
+	if err != nil || p.host == "" || strings.ContainsAny(p.host, "/*@?# ") {
 		return p, fmt.Errorf("allowed host %q: want host, host:port or *.domain", s)
 	}
 	return p, nil

@@ -49,7 +49,7 @@ var onlyIn = map[string][]string{
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/file":            {"cmd/rewind", "internal/storetest"},
-	"github.com/twmb/franz-go/pkg/kgo": {"metadatatopic", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
+	"github.com/twmb/franz-go/pkg/kgo": {"metadatatopic", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
 }
 
 type listed struct {
