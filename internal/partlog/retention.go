@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -267,8 +268,6 @@ func (l *Log) Delete() error {
 
 // deletedName is Apache Kafka's name for a folder on its way out, never longer than a file name may be.
 func deletedName(name string) string {
-	suffix := "." + hex(uuid.New()) + "-delete"
+	suffix := "." + strings.ReplaceAll(uuid.NewString(), "-", "") + "-delete"
 	return name[:min(len(name), 255-len(suffix))] + suffix
 }
-
-func hex(u uuid.UUID) string { return fmt.Sprintf("%x", u[:]) }
