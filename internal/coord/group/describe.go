@@ -32,3 +32,14 @@ func (g *Group) Describe() Description {
 
 // ProtocolType is what kind of members the group has: "consumer", "connect"; "" if it never had any.
 func (g *Group) ProtocolType() string { return g.protocolType }
+
+// Waiting is how many requests are parked.
+func (g *Group) Waiting() int {
+	n := 0
+	for _, m := range g.members {
+		if m.joining != nil || m.syncing != nil {
+			n++
+		}
+	}
+	return n
+}
