@@ -29,6 +29,7 @@ type checker struct {
 	view    []span
 	viewEnd int64
 	short   bool // no bytes will ever follow the view
+	room    int  // batches that may become ready
 	parts   [][]byte
 	scratch [markerBytes]byte
 
@@ -56,7 +57,7 @@ var errLayout = errors.New("batches do not follow the segment's metadata")
 
 // look takes a view of what is there from s.checkPos on. PartitionReader.mu is held.
 func (k *checker) look(s *stream, whole bool) {
-	k.view, k.viewEnd, k.short = k.view[:0], s.checkPos, false
+	k.view, k.viewEnd, k.short, k.room = k.view[:0], s.checkPos, false, maxReady-s.ready.len()
 	for i := range s.pieces {
 		p := &s.pieces[i]
 		if p.end <= s.checkPos {
@@ -130,8 +131,7 @@ func (k *checker) forward(pos int64) {
 func (k *checker) check(s *stream) {
 	full := k.view // forward eats it from the front; the memory is for the next run
 	k.run = run{found: k.found[:0], pos: s.checkPos, skipTo: -1, order: s.order, checkLast: s.checkLast, any: s.any}
-	room := maxReady - s.ready.len()
-	for len(k.found) < min(runBatches, room) && (k.bytes < runBytes) {
+	for len(k.found) < min(runBatches, k.room) && k.bytes < runBytes {
 		if !k.one(s) {
 			break
 		}

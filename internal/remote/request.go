@@ -355,7 +355,7 @@ func (p *PartitionReader) decideLocked(s *stream, hole *piece, checking bool) {
 	case wantsRefresh(err):
 		hole.err = nil
 		if hole.source == s.source && s.refusal == nil {
-			if s.refreshedAt == s.checkPos {
+			if s.refreshedAt == s.checkPos && !s.sourceWorked() {
 				p.refusedLocked(s, err)
 				return
 			}
@@ -370,6 +370,18 @@ func (p *PartitionReader) decideLocked(s *stream, hole *piece, checking bool) {
 		}
 		p.refusedLocked(s, unavailable(err))
 	}
+}
+
+// sourceWorked tells whether the present source has brought bytes that are not checked yet.
+func (s *stream) sourceWorked() bool {
+	for i := range s.pieces {
+		if pc := &s.pieces[i]; pc.c != nil && pc.source == s.source {
+			if filled, _, _ := pc.c.state(); pc.c.start+int64(filled) > s.checkPos {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // refusedLocked gives s up: the reading ends there, unless it was only read ahead. Then it is resolved anew when it is needed.

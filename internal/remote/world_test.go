@@ -169,6 +169,16 @@ func (w *world) resolved() []int64 {
 	return slices.Clone(w.resolves)
 }
 
+// resolvedAt counts the resolves of one offset.
+func (w *world) resolvedAt(offset int64) (n int) {
+	for _, o := range w.resolved() {
+		if o == offset {
+			n++
+		}
+	}
+	return n
+}
+
 func (w *world) getCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
