@@ -406,13 +406,12 @@ func TestOffsetAdmin(t *testing.T) {
 func TestGroupKeysInAllVersions(t *testing.T) {
 	b := startBroker(t, t.TempDir())
 	b.createTopic(t, "t", 1)
-	cl := b.client(t, kgo.MaxVersions(nil))
 	topic, _ := b.topics.Get("t")
 	for _, a := range b.groupHandlers() {
 		for version := a.min; version <= a.max; version++ {
 			for _, group := range []string{"g", "", "absent"} {
 				req := groupRequest(a.key, version, group, topic.ID)
-				if _, err := b.serveOnce(t, cl, req); err != nil {
+				if _, err := b.serveOnce(t, req); err != nil {
 					t.Errorf("%s version %d, group %q: %v", kmsg.NameForKey(a.key), version, group, err)
 				}
 			}
@@ -421,7 +420,7 @@ func TestGroupKeysInAllVersions(t *testing.T) {
 }
 
 // serveOnce passes a request through the table of keys and the encodings of its version, as a connection does.
-func (b *testBroker) serveOnce(t *testing.T, _ *kgo.Client, req kmsg.Request) (kmsg.Response, error) {
+func (b *testBroker) serveOnce(t *testing.T, req kmsg.Request) (kmsg.Response, error) {
 	t.Helper()
 	body := req.AppendTo(nil)
 	if err := checkBody(req.Key(), req.GetVersion(), body); err != nil {
@@ -492,7 +491,7 @@ func TestOffsetFetchVersions(t *testing.T) {
 			if all {
 				req.Topics, req.Groups[0].Topics, want = nil, nil, 1
 			}
-			r, err := b.serveOnce(t, nil, req)
+			r, err := b.serveOnce(t, req)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/config"
+)
+
+func valueOf(t *testing.T, r kadm.ResourceConfig, key string) kadm.Config {
+	t.Helper()
+	for _, c := range r.Configs {
+		if c.Key == key {
+			return c
+		}
+	}
+	t.Fatalf("%s has no key %s: %v", r.Name, key, r.Err)
+	return kadm.Config{}
+}
+
+func (b *testBroker) topicConfig(t *testing.T, topic, key string) kadm.Config {
+	t.Helper()
+	got, err := b.admin(t).DescribeTopicConfigs(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return valueOf(t, got[0], key)
+}
+
+func set(op kadm.IncrementalOp, key, value string) kadm.AlterConfig {
+	return kadm.AlterConfig{Op: op, Name: key, Value: &value}
+}
+
+func TestDescribeTopicConfigs(t *testing.T) {
+	b := startBroker(t, t.TempDir(), withKeys("log.retention.hours", "2"))
+	b.createTopic(t, "t", 1, "segment.bytes", "2097152")
+	if c := b.topicConfig(t, "t", "segment.bytes"); *c.Value != "2097152" || c.Source != kmsg.ConfigSourceDynamicTopicConfig || len(c.Synonyms) != 2 {
+		t.Errorf("segment.bytes: %+v", c)
+	}
+	if c := b.topicConfig(t, "t", "retention.ms"); *c.Value != "7200000" || c.Source != kmsg.ConfigSourceStaticBrokerConfig {
+		t.Errorf("retention.ms: %+v", c)
+	}
+	if c := b.topicConfig(t, "t", "cleanup.policy"); *c.Value != "delete" || c.Source != kmsg.ConfigSourceDefaultConfig {
+		t.Errorf("cleanup.policy: %+v", c)
+	}
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	req.IncludeDocumentation = true
+	req.Resources = []kmsg.DescribeConfigsRequestResource{
+		{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "t", ConfigNames: []string{"retention.ms", "no.such"}},
+		{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "none"},
+		{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "?"},
+		{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "99"},
+		{ResourceType: kmsg.ConfigResourceTypeBrokerLogger, ResourceName: "1"},
+	}
+	req.Version = 4
+	resp, err := b.serveOnce(t, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := resp.(*kmsg.DescribeConfigsResponse).Resources
+	c := got[0].Configs
+	if len(c) != 1 || c[0].ConfigType != kmsg.ConfigTypeLong || c[0].ReadOnly || c[0].ConfigSynonyms != nil || c[0].Documentation == nil || *c[0].Documentation == "" {
+		t.Errorf("got %+v", c)
+	}
+	for i, want := range []int16{errNone, errUnknownTopicOrPartition, errInvalidTopic, errInvalidRequest, errInvalidRequest} {
+		if got[i].ErrorCode != want {
+			t.Errorf("%s: %v", got[i].ResourceName, kerr.ErrorForCode(got[i].ErrorCode))
+		}
+	}
+}
+
+func TestDescribeBrokerConfigs(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	got, err := b.admin(t).DescribeBrokerConfigs(t.Context(), b.nodeID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got[0].Configs) != len(config.BrokerKeys()) {
+		t.Errorf("%d keys of %d", len(got[0].Configs), len(config.BrokerKeys()))
+	}
+	if c := valueOf(t, got[0], "offsets.topic.num.partitions"); *c.Value != "3" || c.Source != kmsg.ConfigSourceStaticBrokerConfig {
+		t.Errorf("got %+v", c)
+	}
+	if c := valueOf(t, got[0], "store"); !c.Sensitive || c.Value != nil {
+		t.Errorf("the store's URL is shown: %+v", c)
+	}
+}
+
+func TestAlterTopicConfigs(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir)
+	b.createTopic(t, "t", 2)
+	adm := b.admin(t)
+	alter := func(cfgs ...kadm.AlterConfig) error {
+		t.Helper()
+		got, err := adm.AlterTopicConfigs(t.Context(), cfgs, "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0].Err
+	}
+	if err := alter(set(kadm.SetConfig, "retention.ms", "1000"), set(kadm.SetConfig, "max.message.bytes", "500")); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.partition("t", 1).config(); c.RetentionMs != 1000 || c.MaxMessageBytes != 500 {
+		t.Errorf("not in force: %+v", c)
+	}
+	if err := b.client(t).ProduceSync(t.Context(), bigRecord("t")).FirstErr(); !errors.Is(err, kerr.MessageTooLarge) {
+		t.Errorf("a record above max.message.bytes: %v", err)
+	}
+	if err := alter(set(kadm.AppendConfig, "cleanup.policy", "compact")); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.topicConfig(t, "t", "cleanup.policy"); *c.Value != "delete,compact" {
+		t.Errorf("after append: %s", *c.Value)
+	}
+	if err := alter(set(kadm.SubtractConfig, "cleanup.policy", "delete"), kadm.AlterConfig{Op: kadm.DeleteConfig, Name: "retention.ms"}); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.partition("t", 0).config(); !c.Compact || c.Delete || c.RetentionMs != 604_800_000 {
+		t.Errorf("in force: %+v", c)
+	}
+	for name, c := range map[string]struct {
+		cfgs []kadm.AlterConfig
+		want error
+	}{
+		"unknown key":       {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.msec", "1")}, kerr.InvalidConfig},
+		"value":             {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "x")}, kerr.InvalidConfig},
+		"good beside bad":   {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "5"), set(kadm.SetConfig, "segment.bytes", "1")}, kerr.InvalidConfig},
+		"append to no list": {[]kadm.AlterConfig{set(kadm.AppendConfig, "retention.ms", "5")}, kerr.InvalidConfig},
+		"empty list":        {[]kadm.AlterConfig{set(kadm.SubtractConfig, "cleanup.policy", "compact")}, kerr.InvalidConfig},
+		"twice":             {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "5"), set(kadm.SetConfig, "retention.ms", "6")}, kerr.InvalidRequest},
+		"null":              {[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms"}}, kerr.InvalidRequest},
+		"remote, no store":  {[]kadm.AlterConfig{set(kadm.SetConfig, "remote.storage.enable", "true")}, kerr.InvalidConfig},
+	} {
+		if err := alter(c.cfgs...); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	got, err := adm.ValidateAlterTopicConfigs(t.Context(), []kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "5")}, "t", "none")
+	if err != nil || got[0].Err != nil && got[1].Err != nil {
+		t.Errorf("validating: %v, %v", got, err)
+	}
+	if c := b.partition("t", 0).config(); c.RetentionMs != 604_800_000 {
+		t.Error("validation changed something")
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = startBroker(t, dir)
+	if c := b.partition("t", 0).config(); !c.Compact || c.MaxMessageBytes != 500 {
+		t.Errorf("after a restart: %+v", c)
+	}
+	// The older call replaces everything that was set.
+	state, err := b.admin(t).AlterTopicConfigsState(t.Context(), []kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "9")}, "t")
+	if err != nil || state[0].Err != nil {
+		t.Fatalf("%v, %v", state, err)
+	}
+	if c := b.partition("t", 0).config(); c.Compact || c.MaxMessageBytes != 1048588 || c.RetentionMs != 9 {
+		t.Errorf("replaced by %+v", c)
+	}
+}
+
+func TestAlterBrokerConfigs(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir, withKeys("log.retention.ms", "7000"))
+	b.createTopic(t, "t", 1)
+	b.createTopic(t, "own", 1, "retention.ms", "5")
+	id := strconv.Itoa(int(b.nodeID))
+	alter := func(b *testBroker, cfgs ...kadm.AlterConfig) error {
+		t.Helper()
+		got, err := b.admin(t).AlterBrokerConfigs(t.Context(), cfgs, b.nodeID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[0].Name != id {
+			t.Errorf("answered for %q", got[0].Name)
+		}
+		return got[0].Err
+	}
+	if err := alter(b, set(kadm.SetConfig, "log.retention.ms", "6000"), set(kadm.SetConfig, "group.max.size", "2")); err != nil {
+		t.Fatal(err)
+	}
+	if c, own := b.partition("t", 0).config(), b.partition("own", 0).config(); c.RetentionMs != 6000 || own.RetentionMs != 5 {
+		t.Errorf("in force: %d, %d", c.RetentionMs, own.RetentionMs)
+	}
+	for _, c := range []kadm.AlterConfig{set(kadm.SetConfig, "num.partitions", "3"), set(kadm.SetConfig, "group.max.size", "0"), set(kadm.SetConfig, "no.such", "0")} {
+		if err := alter(b, c); !errors.Is(err, kerr.InvalidConfig) {
+			t.Errorf("%s=%s: %v", c.Name, *c.Value, err)
+		}
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	b = startBroker(t, dir, withKeys("log.retention.ms", "7000"))
+	if c := b.partition("t", 0).config(); c.RetentionMs != 6000 || b.config().GroupMaxSize != 2 {
+		t.Errorf("after a restart: %d, %d", c.RetentionMs, b.config().GroupMaxSize)
+	}
+	c := b.topicConfig(t, "t", "retention.ms")
+	if c.Source != kmsg.ConfigSourceDynamicBrokerConfig || !slices.ContainsFunc(c.Synonyms, func(s kadm.ConfigSynonym) bool { return strings.HasPrefix(s.Key, "log.retention") }) {
+		t.Errorf("described as %+v", c)
+	}
+	if err := alter(b, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: "log.retention.ms"}); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.partition("t", 0).config(); c.RetentionMs != 7000 {
+		t.Errorf("the file's value is not back: %d", c.RetentionMs)
+	}
+}
+
+func TestDamagedDynamicConfigs(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir)
+	if err := saveDynamic(b.fs, dir, map[string]string{"group.max.size": "4", "gone.key": "1", "log.retention.ms": "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = startBroker(t, dir)
+	if b.config().GroupMaxSize != 4 || len(b.config().Dynamic()) != 1 {
+		t.Errorf("in force: %v", b.config().Dynamic())
+	}
+}
+
+func bigRecord(topic string) *kgo.Record {
+	value := make([]byte, 1000) // that no codec makes small
+	rand.Read(value)
+	return &kgo.Record{Topic: topic, Value: value}
+}
