@@ -29,6 +29,8 @@ import (
 const (
 	childEnv = "REWIND_TIER_TEST_CHILD"
 	seedEnv  = "REWIND_TIER_TEST_SEED"
+	// roundsEnv is for whoever wants more of them than a run of all tests has time for.
+	roundsEnv = "REWIND_TIER_TEST_ROUNDS"
 )
 
 // runChild appends, copies, retains and deletes, telling on standard output what it has promised, and dies by SIGKILL at a random write to the disk or at a
@@ -95,9 +97,11 @@ func fileStore(dir string) (*bucket.Manager, func(), error) {
 // TestKilledAtRandomPoints kills a tiering node again and again, and after each death checks what it had promised, lets the next start clean up, and checks
 // that the store holds exactly what is recorded.
 func TestKilledAtRandomPoints(t *testing.T) {
-	rounds := 25
-	if testing.Short() {
-		rounds = 5
+	rounds := 15
+	if s := os.Getenv(roundsEnv); s != "" {
+		if _, err := fmt.Sscan(s, &rounds); err != nil {
+			t.Fatal(err)
+		}
 	}
 	dir := t.TempDir()
 	m := model{}
@@ -128,6 +132,7 @@ func TestKilledAtRandomPoints(t *testing.T) {
 			}
 		}
 		closeStore()
+		t.Logf("round %d: %d acknowledged, log %+v, %d remote segments", round, m.acked, n.log.Offsets(), len(n.tier.segments(tpOf(0))))
 		if t.Failed() {
 			t.Fatalf("round %d", round)
 		}
