@@ -24,7 +24,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Delete || got.Compact || got.SegmentBytes != 1<<30 || got.RetentionMs != 7*24*hour || got.MaxMessageBytes != 1048588 || got.LocalRetentionMs != -2 || got.FlushMs != math.MaxInt64 || got.MinCleanableRatio != 0.5 {
+	if !got.Delete || got.Compact || got.SegmentBytes != 1<<30 || got.RetentionMs != 7*24*hour || got.MaxMessageBytes != 1048588 || got.LocalRetentionMs != -2 || got.MinCleanableRatio != 0.5 {
 		t.Errorf("defaults of a topic: %+v", got)
 	}
 }
@@ -107,8 +107,10 @@ func TestParseTopicRefuses(t *testing.T) {
 		{"policy twice", map[string]string{"cleanup.policy": "delete,delete"}, nil, "cleanup.policy"},
 		{"both policies", map[string]string{"cleanup.policy": "compact, delete"}, nil, ""},
 		{"recompression", map[string]string{"compression.type": "zstd"}, nil, "codec that the producer used"},
+		{"flush", map[string]string{"flush.messages": "1"}, nil, "acks=all"},
+		{"no flush", map[string]string{"flush.messages": "9223372036854775807", "flush.ms": "9223372036854775807", "preallocate": "false"}, nil, ""},
 		{"two replicas", map[string]string{"min.insync.replicas": "2"}, nil, "one replica"},
-		{"boolean", map[string]string{"preallocate": "yes"}, nil, "preallocate"},
+		{"boolean", map[string]string{"remote.storage.enable": "yes"}, nil, "remote.storage.enable"},
 		{"ratio", map[string]string{"min.cleanable.dirty.ratio": "1.5"}, nil, "min.cleanable.dirty.ratio"},
 		{"compaction lags", map[string]string{"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, nil, "min.compaction.lag.ms"},
 		{"no store", remote(), NewBroker(), "remote storage is disabled"},

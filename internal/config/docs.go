@@ -78,5 +78,6 @@ Rules that Apache Kafka has too:
 Where this broker differs, on purpose:
 - ` + "`compression.type`" + ` is always ` + "`producer`" + `: batches are kept as they came.
 - ` + "`min.insync.replicas`" + ` is always 1: there is one replica, and a refusal at once beats one at every produce request.
+- ` + "`flush.messages`, `flush.ms`, `segment.jitter.ms` and `preallocate`" + ` have their default only: no promise is made that is not kept.
 - Keys for replication throttles, compression levels and tiered copy lag do not exist.
 `

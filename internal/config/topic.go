@@ -17,9 +17,7 @@ type Topic struct {
 	CompressionType string
 
 	SegmentBytes, SegmentIndexBytes, IndexIntervalBytes int
-	SegmentMs, SegmentJitterMs                          int64
-	Preallocate                                         bool
-	FlushMessages, FlushMs                              int64
+	SegmentMs                                           int64
 
 	RetentionMs, RetentionBytes int64
 	// Local retention as configured: -2 means as the total. See LocalRetention.
@@ -37,7 +35,6 @@ type Topic struct {
 	MinCleanableRatio                         float64
 	DeleteRetentionMs                         int64
 	MinCompactionLagMs, MaxCompactionLagMs    int64
-	UncleanLeaderElection                     bool
 }
 
 // LocalRetention resolves local.retention.ms and local.retention.bytes: -2 stands for the total retention.
@@ -142,15 +139,14 @@ func newTopic(entries []Entry) Topic {
 	t := Topic{
 		Delete: slices.Contains(policy, "delete"), Compact: slices.Contains(policy, "compact"), CompressionType: v["compression.type"],
 		SegmentBytes: int(num("segment.bytes")), SegmentIndexBytes: int(num("segment.index.bytes")), IndexIntervalBytes: int(num("index.interval.bytes")),
-		SegmentMs: num("segment.ms"), SegmentJitterMs: num("segment.jitter.ms"), Preallocate: flag("preallocate"),
-		FlushMessages: num("flush.messages"), FlushMs: num("flush.ms"),
+		SegmentMs:   num("segment.ms"),
 		RetentionMs: num("retention.ms"), RetentionBytes: num("retention.bytes"),
 		LocalRetentionMs: num("local.retention.ms"), LocalRetentionBytes: num("local.retention.bytes"), FileDeleteDelayMs: num("file.delete.delay.ms"),
 		RemoteStorage: flag("remote.storage.enable"), RemoteCopyDisable: flag("remote.log.copy.disable"), RemoteDeleteOnDisable: flag("remote.log.delete.on.disable"),
 		MaxMessageBytes: int(num("max.message.bytes")), LogAppendTime: v["message.timestamp.type"] == "LogAppendTime",
 		TimestampBeforeMaxMs: num("message.timestamp.before.max.ms"), TimestampAfterMaxMs: num("message.timestamp.after.max.ms"),
 		MinInsyncReplicas: int(num("min.insync.replicas")), MinCleanableRatio: ratio, DeleteRetentionMs: num("delete.retention.ms"),
-		MinCompactionLagMs: num("min.compaction.lag.ms"), MaxCompactionLagMs: num("max.compaction.lag.ms"), UncleanLeaderElection: flag("unclean.leader.election.enable"),
+		MinCompactionLagMs: num("min.compaction.lag.ms"), MaxCompactionLagMs: num("max.compaction.lag.ms"),
 	}
 	if s := v["internal.segment.bytes"]; s != "" {
 		t.SegmentBytes = int(number(s))

@@ -18,7 +18,7 @@ var topicKeys = []*Key{
 		Doc:      "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the latest record of each key. A topic with compact cannot have remote storage.",
 	},
 	{
-		Name: "compression.type", Kind: String, Default: "producer", check: producerOnly, Allowed: "producer",
+		Name: "compression.type", Kind: String, Default: "producer", check: only("producer", "batches are stored with the codec that the producer used"), Allowed: "producer",
 		Synonyms: []Synonym{{"compression.type", 1}},
 		Doc:      "Record batches are stored with the codec that the producer used. Apache Kafka can recompress; this broker never does, so any other value is refused.",
 	},
@@ -33,14 +33,14 @@ var topicKeys = []*Key{
 		Doc:      "How long the files of a deleted segment stay on disk.",
 	},
 	{
-		Name: "flush.messages", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), Allowed: "1 or more",
+		Name: "flush.messages", Kind: Long, Default: "9223372036854775807", check: only("9223372036854775807", noFlush), Allowed: "9223372036854775807 (never)",
 		Synonyms: []Synonym{{"log.flush.interval.messages", 1}},
-		Doc:      "Sync the log to stable storage after this many records, whatever acks the producer asked for. acks=all is on stable storage anyway (acks.all.sync).",
+		Doc:      "Apache Kafka can sync after a number of records. Here acks=all asks for that (acks.all.sync), so any other value is refused.",
 	},
 	{
-		Name: "flush.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Name: "flush.ms", Kind: Long, Default: "9223372036854775807", check: only("9223372036854775807", noFlush), Allowed: "9223372036854775807 (never)",
 		Synonyms: []Synonym{{"log.flush.interval.ms", 1}},
-		Doc:      "Sync the log to stable storage when its oldest unsynced record is this old.",
+		Doc:      "As flush.messages, by age.",
 	},
 	{
 		Name: "index.interval.bytes", Kind: Int, Default: "4096", check: integer(32, 0, maxInt), Allowed: "0 or more",
@@ -102,9 +102,9 @@ var topicKeys = []*Key{
 		Doc:      "How many replicas must have a record before acks=all is answered. This broker keeps one replica, so more is refused here rather than at each produce request.",
 	},
 	{
-		Name: "preallocate", Kind: Boolean, Default: "false", check: boolean,
+		Name: "preallocate", Kind: Boolean, Default: "false", check: only("false", "segment files are never preallocated"), Allowed: "false",
 		Synonyms: []Synonym{{"log.preallocate", 1}},
-		Doc:      "Create new segment files at their full size.",
+		Doc:      "Apache Kafka can create segment files at their full size; this broker never does.",
 	},
 	{
 		Name: "remote.log.copy.disable", Kind: Boolean, Default: "false", check: boolean,
@@ -139,9 +139,9 @@ var topicKeys = []*Key{
 		Doc:      "The largest size of a segment's index; a new segment is begun when it is full.",
 	},
 	{
-		Name: "segment.jitter.ms", Kind: Long, Default: "0", check: integer(64, 0, maxLong), Allowed: "0 or more",
-		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}, {"log.roll.jitter.hours", hour}},
-		Doc:      "The largest time by which segment.ms is shortened at random, so that partitions do not roll together.",
+		Name: "segment.jitter.ms", Kind: Long, Default: "0", check: only("0", "segments roll at segment.ms exactly"), Allowed: "0",
+		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}},
+		Doc:      "Apache Kafka can shorten segment.ms at random; this broker never does.",
 	},
 	{
 		Name: "segment.ms", Kind: Long, Default: "604800000", check: integer(64, 1, maxLong), Allowed: "1 or more",

@@ -178,11 +178,17 @@ func ParseSize(v string) (int64, error) {
 	return int64(n * float64(factor)), nil
 }
 
-func producerOnly(v string) (string, error) {
-	if v == "producer" {
-		return v, nil
+// noFlush is why the log is not flushed by count or age.
+const noFlush = "acks=all is what puts records on stable storage (acks.all.sync)"
+
+// only is a key of Kafka's that has one value here: better a refusal than a promise that is not kept.
+func only(value, why string) check {
+	return func(v string) (string, error) {
+		if v == value {
+			return v, nil
+		}
+		return "", fmt.Errorf("only %s is supported: %s", value, why)
 	}
-	return "", errors.New("only producer is supported: batches are stored with the codec that the producer used")
 }
 
 func oneReplica(v string) (string, error) {
