@@ -95,7 +95,7 @@ func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, in
 	if failed := b.fence(p, asked, &o); failed != nil {
 		return failedPart{*failed}, limit, nil
 	}
-	local := &localPart{partition: p, offset: asked.FetchOffset, committed: r.committed}
+	local := &localPart{partition: p, logger: b.log, offset: asked.FetchOffset, committed: r.committed}
 	if asked.FetchOffset >= o.LocalLogStart || b.remote == nil || !p.config().RemoteStorage && !b.remote.knows(p) {
 		return local, limit, nil
 	}

@@ -137,9 +137,14 @@ func (b *Broker) highestTiered(p *partition) timed {
 	if b.remote == nil {
 		return nothingFound
 	}
-	offset, epoch, ok := b.remote.tier.HighestTiered(tier.Partition{TP: p.tp, Log: p.log})
+	offset, _, ok := b.remote.tier.HighestTiered(tier.Partition{TP: p.tp, Log: p.log})
 	if !ok {
 		return nothingFound
+	}
+	// The epoch is the one that the lineage has there now: none, once the offset is below the log start.
+	epoch, ok := p.log.Epochs().EpochFor(offset)
+	if !ok {
+		epoch = -1
 	}
 	return timed{Offset: offset, Timestamp: -1, Epoch: epoch}
 }

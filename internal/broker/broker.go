@@ -30,6 +30,8 @@ type Options struct {
 	Logger     *slog.Logger                       // nil: discarded
 	Clock      func() time.Time                   // nil: the system's
 	Registerer prometheus.Registerer              // nil: no metrics
+
+	passive bool // for tests: what is remote is read, and nothing is copied or deleted
 }
 
 // Broker is one node.
@@ -54,6 +56,9 @@ type Broker struct {
 
 	// changing is held while the set of topics or their configurations change, so that registry and logs change together.
 	changing sync.Mutex
+
+	// altering is held while a client's change of a configuration is read, judged, written down and put in force: one at a time.
+	altering sync.Mutex
 
 	server   *server
 	listener net.Listener
@@ -96,7 +101,7 @@ func newBroker(o Options) (*Broker, error) {
 	b.conf.Store(o.Config.Clone())
 	b.metrics = newMetrics(o.Registerer, b)
 	if o.RSM != nil {
-		b.remote = newRemoteSide(b, o.RSM, o.Registerer)
+		b.remote = newRemoteSide(b, &o)
 	}
 	return b, nil
 }
@@ -109,6 +114,9 @@ func (b *Broker) open() error {
 	}
 	b.dir = dir
 	b.nodeID, b.clusterID = dir.Meta().NodeID, dir.Meta().ClusterID
+	if err := b.loadDynamic(); err != nil {
+		return err
+	}
 	b.sessions = session.NewCache(cfg.FetchSessionSlots)
 	if b.producerIDs, err = openProducerIDs(b.fs, cfg.DataDir); err != nil {
 		return err

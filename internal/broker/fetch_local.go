@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"log/slog"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/partlog"
@@ -11,6 +12,7 @@ import (
 // localPart reads a partition's local log.
 type localPart struct {
 	*partition
+	logger    *slog.Logger
 	offset    int64
 	committed bool
 }
@@ -48,21 +50,23 @@ func (l *localPart) Read(limit int, whole bool) wire.FetchPartition {
 	out := emptyPartition(l.tp.Partition, &o)
 	out.Records = data.Records
 	if l.committed {
-		out.Aborted = l.aborted(data.Records, bound)
+		if out.Aborted, err = l.aborted(data.Records, bound); err != nil {
+			if data.Records.Release != nil {
+				data.Records.Release()
+			}
+			l.logger.Error("aborted transactions cannot be told", "partition", l.tp.String(), "offset", l.offset, "err", err)
+			return failedPartition(l.tp.Partition, errUnknown)
+		}
 	}
 	return out
 }
 
-// aborted lists the aborted transactions that a read_committed reader of records must know. It is never nil.
-func (l *localPart) aborted(records wire.Records, bound int64) []wire.AbortedTransaction {
-	none := []wire.AbortedTransaction{}
+// aborted lists the aborted transactions that a read_committed reader of records must know. It is nil only with an error.
+func (l *localPart) aborted(records wire.Records, bound int64) ([]wire.AbortedTransaction, error) {
 	if records.Len() == 0 {
-		return none
+		return []wire.AbortedTransaction{}, nil
 	}
-	if list := l.log.Aborted(l.offset, endOf(records, bound)); list != nil {
-		return list
-	}
-	return none
+	return l.log.AbortedTransactions(l.offset, endOf(records, bound))
 }
 
 // endOf is the offset after the last whole batch of records, or bound if they lie in several pieces: a list for more than was read is right too.

@@ -31,6 +31,7 @@ type remoteSide struct {
 	b          *Broker
 	rsm        remotestorage.RemoteStorageManager
 	registerer prometheus.Registerer
+	passive    bool
 
 	metadata  *tier.MetadataLog
 	tier      *tier.Tier
@@ -45,8 +46,8 @@ type remoteSide struct {
 	failSince map[remotestorage.TopicIDPartition]time.Time // when a failure was last logged
 }
 
-func newRemoteSide(b *Broker, rsm remotestorage.RemoteStorageManager, r prometheus.Registerer) *remoteSide {
-	return &remoteSide{b: b, rsm: rsm, registerer: r, failSince: make(map[remotestorage.TopicIDPartition]time.Time)}
+func newRemoteSide(b *Broker, o *Options) *remoteSide {
+	return &remoteSide{b: b, rsm: o.RSM, registerer: o.Registerer, passive: o.passive, failSince: make(map[remotestorage.TopicIDPartition]time.Time)}
 }
 
 // open replays the metadata and starts tiering. Remote data is readable when it returns; before, nothing is served, so no client is ever told that
@@ -78,7 +79,7 @@ func (r *remoteSide) open() error {
 		RSM: r.rsm, Metadata: r.metadata, Partitions: r.partitions, TopicExists: r.topicExists, BrokerID: r.b.nodeID, Interval: cfg.TierInterval,
 		Parallelism: cfg.TierParallelism, Clock: r.b.now, Logger: r.b.log, Registerer: r.registerer,
 	})
-	if err != nil {
+	if err != nil || r.passive {
 		return err
 	}
 	r.tier.Start()
@@ -124,7 +125,9 @@ func (r *remoteSide) partitions() []tier.Partition {
 		if p.internal || !c.RemoteStorage && !r.knows(p) {
 			continue
 		}
-		t := tier.Partition{TP: p.tp, Log: p.log, CopyDisabled: c.RemoteCopyDisable, RemoteOff: !c.RemoteStorage}
+		// Remote data goes only with the owner's word for it: a topic that was adopted has no configuration at all, and must not lose its history.
+		off := !c.RemoteStorage && c.RemoteDeleteOnDisable
+		t := tier.Partition{TP: p.tp, Log: p.log, CopyDisabled: c.RemoteCopyDisable || !c.RemoteStorage, RemoteOff: off}
 		if c.Delete {
 			t.Retention = &tier.Retention{Ms: c.RetentionMs, Bytes: c.RetentionBytes}
 		}
@@ -170,8 +173,15 @@ type view struct{ log *partlog.Log }
 func (v view) Lineage() *epoch.Cache { return v.log.Epochs() }
 func (v view) LogStart() int64       { return v.log.Offsets().LogStart }
 func (v view) LocalLogStart() int64  { return v.log.Offsets().LocalLogStart }
-func (v view) LocalAborted(from, upTo int64) ([]segment.AbortedTxn, bool) {
-	return v.log.AbortedEntries(from, upTo)
+
+// LocalAborted looks from the local log start on: the resolver has looked through all that is below it, and is told of every marker that is local.
+func (v view) LocalAborted(from, upTo int64) (entries []segment.AbortedTxn, complete bool) {
+	for range 3 { // retention may move the start between the two calls
+		if entries, complete = v.log.AbortedEntries(max(from, v.LocalLogStart()), upTo); complete {
+			break
+		}
+	}
+	return entries, complete
 }
 
 func (v view) OffsetForTimestamp(ts int64) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
