@@ -287,6 +287,10 @@ func TestCase22_CrowdedBudget(t *testing.T) {
 		}
 		wg.Wait()
 		r.Close()
+		// What each reader would need alone is 600 KB; the crowd and the sleepers cost the rest. It must not be a chase.
+		if n := w.getCount(); n > 1000 {
+			t.Errorf("%d GETs", n)
+		}
 		if n := b.InUse(); n > 128<<10 {
 			t.Errorf("%d bytes idle in the cache", n)
 		}

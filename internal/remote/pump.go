@@ -100,6 +100,10 @@ func (p *PartitionReader) checkSome() bool {
 		s.deliverPos = k.skipTo
 		s.popDelivered(p)
 	}
+	s.seenEnd = -1
+	if k.needSize > 0 {
+		s.seenEnd = k.viewEnd
+	}
 	switch {
 	case k.done:
 		s.done = true

@@ -61,9 +61,10 @@ func (p *PartitionReader) request() (asked bool) {
 	return asked
 }
 
-// inFrontLocked tells whether bytes before the wish are still on their way: then it is not yet the one that everything waits for.
+// inFrontLocked tells whether bytes before the wish are on their way, or came since the last check run: then it is not yet the one that everything
+// waits for.
 func (p *PartitionReader) inFrontLocked(w *wish) bool {
-	return !w.alone && w.s.arriving(w.start)
+	return !w.alone && w.start != w.s.seenEnd
 }
 
 // wishLocked is the next range that the reader may ask for.
@@ -124,7 +125,8 @@ func (s *stream) nextRange(p *PartitionReader, needed bool) (wish, bool) {
 		return w, false
 	}
 	needEnd := s.checkPos + int64(s.needSize)
-	w.need = needed && (w.start < needEnd || !s.arriving(w.start))
+	// Bytes that came since the last check run may hold the batch that is wanted, so only what that run missed is needed.
+	w.need = needed && (w.start < needEnd || w.start == s.seenEnd)
 	if w.hole >= 0 && s.pieces[w.hole].err != nil && !w.need {
 		return w, false // failed once while nobody needed it: tried again when somebody does
 	}

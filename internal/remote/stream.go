@@ -52,6 +52,7 @@ type stream struct {
 	any        bool  // a batch has passed the checks since the start position
 	restarted  bool  // reads from position 0 because the start position was wrong
 	rereadAt   int64 // position that was fetched a second time, -1 if none
+	seenEnd    int64 // where the bytes ended that the last check run found too few; -1 if there was none
 	needSize   int   // size of the batch at checkPos, once its header is there
 	ready      queue[checked]
 	readyBytes int
@@ -63,7 +64,7 @@ type stream struct {
 }
 
 func newStream(rng Range, want int64) *stream {
-	s := &stream{rng: rng, want: max(want, rng.FirstOffset), rereadAt: -1, order: -1, refreshedAt: -1, aborted: newAbortedList(rng.Aborted)}
+	s := &stream{rng: rng, want: max(want, rng.FirstOffset), rereadAt: -1, order: -1, refreshedAt: -1, seenEnd: -1, aborted: newAbortedList(rng.Aborted)}
 	s.rng.LastOffset = min(rng.LastOffset, rng.EndOffset)
 	s.endPos = rng.EndPosition
 	if rng.Size > 0 {
@@ -128,6 +129,7 @@ func (s *stream) cutAt(pos int64, w watcher) {
 	clear(s.pieces[keep:])
 	s.pieces = s.pieces[:keep]
 	s.reqPos = min(s.reqPos, pos)
+	s.seenEnd = -1
 }
 
 // abandon gives a piece's chunk up. A GET that belongs to the stream ends; one that belongs to the cache goes on.
