@@ -25,6 +25,8 @@ var (
 // directory is the driver. All paths go through root, which links cannot lead out of.
 type directory struct {
 	root *os.Root
+	// fsync puts a file or a folder on stable storage; tests look at the order of its calls.
+	fsync func(*os.File) error
 
 	mu sync.Mutex
 	// durable holds the folders of which this process knows that they are synced into their parents.
@@ -199,5 +201,5 @@ func (d *directory) sync(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return errors.Join(d.fsync(f), f.Close())
 }

@@ -58,14 +58,17 @@ func Open(dir string, o Options) (*bucket.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &directory{root: root, durable: make(map[string]bool)}
+	return newStore(dir, &directory{root: root, fsync: (*os.File).Sync, durable: make(map[string]bool)}, o), nil
+}
+
+func newStore(dir string, d *directory, o Options) *bucket.Store {
 	return &bucket.Store{
 		Bucket:   blob.NewBucket(d),
 		URL:      (&url.URL{Scheme: Scheme, Path: dir}).String(),
 		Sentinel: sentinel,
 		Sign:     o.Sign,
 		Sweep:    d.sweep,
-	}, nil
+	}
 }
 
 // makeDir makes a directory with what is missing above it, each synced into its parent.

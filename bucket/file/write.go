@@ -80,7 +80,7 @@ func (w *writer) Write(p []byte) (int, error) {
 func (w *writer) Close() error {
 	err := errors.Join(w.err, w.ctx.Err())
 	if err == nil {
-		err = w.f.Sync()
+		err = w.d.fsync(w.f)
 	}
 	if cerr := w.f.Close(); err == nil {
 		err = cerr
