@@ -21,6 +21,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/bucket/s3"
 	"github.com/rewind-kafka/rewind/internal/layout"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -29,6 +30,7 @@ import (
 const (
 	childEnv = "REWIND_TIER_TEST_CHILD"
 	seedEnv  = "REWIND_TIER_TEST_SEED"
+	storeEnv = "REWIND_TIER_TEST_STORE"
 	// roundsEnv is for whoever wants more of them than a run of all tests has time for.
 	roundsEnv = "REWIND_TIER_TEST_ROUNDS"
 )
@@ -54,7 +56,7 @@ func runChild() {
 		return nil
 	}))
 	dir := os.Getenv(childEnv)
-	store, closeStore, err := fileStore(filepath.Join(dir, "store"))
+	store, closeStore, err := openStore(os.Getenv(storeEnv))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,11 +81,8 @@ func die() {
 	select {}
 }
 
-func fileStore(dir string) (*bucket.Manager, func(), error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, nil, err
-	}
-	s, err := bucket.Open(context.Background(), "file://"+dir, file.Driver(file.Options{}))
+func openStore(url string) (*bucket.Manager, func(), error) {
+	s, err := bucket.Open(context.Background(), url, file.Driver(file.Options{}), s3.Driver())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,20 +93,34 @@ func fileStore(dir string) (*bucket.Manager, func(), error) {
 	return m, func() { _ = s.Close() }, nil
 }
 
-// TestKilledAtRandomPoints kills a tiering node again and again, and after each death checks what it had promised, lets the next start clean up, and checks
-// that the store holds exactly what is recorded.
-func TestKilledAtRandomPoints(t *testing.T) {
-	rounds := 15
+// rounds is how often a node dies.
+func rounds(t *testing.T, n int) int {
+	t.Helper()
 	if s := os.Getenv(roundsEnv); s != "" {
-		if _, err := fmt.Sscan(s, &rounds); err != nil {
+		if _, err := fmt.Sscan(s, &n); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return n
+}
+
+func TestKilledAtRandomPoints(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	killAtRandomPoints(t, "file://"+dir, rounds(t, 15), func() map[string]int64 { return filesIn(t, dir) })
+}
+
+// killAtRandomPoints kills a tiering node again and again, and after each death checks what it had promised, lets the next start clean up, and checks that
+// the store holds exactly what is recorded.
+func killAtRandomPoints(t *testing.T, url string, rounds int, objects func() map[string]int64) {
+	t.Helper()
 	dir := t.TempDir()
 	m := model{}
 	for round := range rounds {
-		m = liveAndDie(t, dir, uint64(round), m)
-		store, closeStore, err := fileStore(filepath.Join(dir, "store"))
+		m = liveAndDie(t, dir, url, uint64(round), m)
+		store, closeStore, err := openStore(url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +134,7 @@ func TestKilledAtRandomPoints(t *testing.T) {
 		if err := n.settle(); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		requireWholeFiles(t, filepath.Join(dir, "store"), n.tier.segments(tpOf(0)))
+		requireExactly(t, objects(), n.tier.segments(tpOf(0)))
 		if err := n.check(store, m); err != nil {
 			t.Fatalf("round %d, after recovery: %v", round, err)
 		}
@@ -140,10 +153,10 @@ func TestKilledAtRandomPoints(t *testing.T) {
 }
 
 // liveAndDie runs a child to its death and returns what it had promised.
-func liveAndDie(t *testing.T, dir string, seed uint64, m model) model {
+func liveAndDie(t *testing.T, dir, url string, seed uint64, m model) model {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+dir, fmt.Sprintf("%s=%d", seedEnv, seed))
+	cmd.Env = append(os.Environ(), childEnv+"="+dir, storeEnv+"="+url, fmt.Sprintf("%s=%d", seedEnv, seed))
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -167,22 +180,10 @@ func liveAndDie(t *testing.T, dir string, seed uint64, m model) model {
 	return m
 }
 
-// requireWholeFiles fails unless the folder holds exactly the files of these segments, temporary ones included.
-func requireWholeFiles(t *testing.T, dir string, segments []remotestorage.RemoteLogSegmentMetadata) {
+// filesIn are the files under a folder with their sizes, temporary ones included.
+func filesIn(t *testing.T, dir string) map[string]int64 {
 	t.Helper()
-	want := map[string]int64{}
-	for _, md := range segments {
-		if md.State != remotestorage.CopySegmentFinished {
-			t.Errorf("segment %s is left in state %s", md.ID, md.State)
-		}
-		for _, s := range []layout.Suffix{layout.Log, layout.OffsetIndex, layout.TimeIndex, layout.ProducerSnapshot, layout.LeaderEpoch} {
-			want[layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, s)] = -1
-		}
-		if !md.TxnIndexEmpty {
-			want[layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, layout.TransactionIndex)] = -1
-		}
-		want[layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, layout.Log)] = int64(md.SegmentSizeInBytes)
-	}
+	files := map[string]int64{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -191,22 +192,42 @@ func requireWholeFiles(t *testing.T, dir string, segments []remotestorage.Remote
 		if err != nil {
 			return err
 		}
-		size, ok := want[name]
-		if !ok {
-			t.Errorf("orphan %s", name)
-			return nil
-		}
-		delete(want, name)
 		info, err := d.Info()
-		if err == nil && size >= 0 && info.Size() != size {
-			t.Errorf("%s has %d bytes, recorded are %d", name, info.Size(), size)
+		if err != nil {
+			return err
 		}
-		return err
+		files[name] = info.Size()
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range want {
-		t.Errorf("%s is recorded, but not there", name)
+	return files
+}
+
+// requireExactly fails unless the objects are exactly those of these segments, each of them finished.
+func requireExactly(t *testing.T, objects map[string]int64, segments []remotestorage.RemoteLogSegmentMetadata) {
+	t.Helper()
+	for _, md := range segments {
+		if md.State != remotestorage.CopySegmentFinished {
+			t.Errorf("segment %s is left in state %s", md.ID, md.State)
+		}
+		suffixes := []layout.Suffix{layout.Log, layout.OffsetIndex, layout.TimeIndex, layout.ProducerSnapshot, layout.LeaderEpoch}
+		if !md.TxnIndexEmpty {
+			suffixes = append(suffixes, layout.TransactionIndex)
+		}
+		for _, s := range suffixes {
+			name := layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, s)
+			size, ok := objects[name]
+			delete(objects, name)
+			if !ok {
+				t.Errorf("%s is recorded, but not there", name)
+			} else if s == layout.Log && size != int64(md.SegmentSizeInBytes) {
+				t.Errorf("%s has %d bytes, recorded are %d", name, size, md.SegmentSizeInBytes)
+			}
+		}
+	}
+	for name := range objects {
+		t.Errorf("orphan %s", name)
 	}
 }
