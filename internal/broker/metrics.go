@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,10 @@ import (
 
 // metrics are the broker's own. Labels are API names and events, never anything that a client sends.
 type metrics struct {
+	// Beside sentBytes and requests, which cannot be read back.
+	sentTotal    atomic.Int64
+	fetchesTotal atomic.Int64
+
 	connections  prometheus.Gauge
 	requests     *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
@@ -64,11 +69,17 @@ func (m *metrics) serverStats() serverStats {
 	return serverStats{
 		connected: func(delta int) { m.connections.Add(float64(delta)) },
 		handled: func(key int16, took time.Duration) {
+			if key == keyFetch {
+				m.fetchesTotal.Add(1)
+			}
 			name := kmsg.NameForKey(key)
 			m.requests.WithLabelValues(name).Inc()
 			m.seconds.WithLabelValues(name).Observe(took.Seconds())
 		},
-		sent: func(bytes int64) { m.sentBytes.Add(float64(bytes)) },
+		sent: func(bytes int64) {
+			m.sentTotal.Add(bytes)
+			m.sentBytes.Add(float64(bytes))
+		},
 	}
 }
 
