@@ -12,7 +12,7 @@ import (
 )
 
 // maxIndexFile is the largest index that is read: Kafka's segment.index.bytes is 10 MiB unless somebody raised it.
-const maxIndexFile = 256 << 20
+const maxIndexFile = 64 << 20
 
 // errUnreadable: an index was fetched twice and made no sense both times.
 var errUnreadable = errors.New("index cannot be read")
