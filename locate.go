@@ -23,6 +23,8 @@ import (
 const (
 	// renewalFloor is the least time between two renewals of one location, however near its end is.
 	renewalFloor = 5 * time.Second
+	// answerKept is how long a location is given out again for the same offset.
+	answerKept = 5 * time.Second
 	// maxRenewalMargin: a signature is renewed when a fifth of its life is left, or this.
 	maxRenewalMargin = time.Minute
 )
@@ -71,16 +73,13 @@ type locator struct {
 	epoch  int32   // current leader epoch, to be confirmed with each answer
 }
 
-// resolver gives the reader the location that is there, and asks for those that follow.
+// resolver gives the reader the location that is there, and asks for those that follow. The last answer is kept for a moment: a reader that asks
+// the same again, without saying that the answer was wrong, does not trouble the broker.
 func (q *locator) resolver(first remote.Range) remote.ResolveFunc {
-	var once sync.Once
-	return func(ctx context.Context, offset int64, refresh error) (rng remote.Range, err error) {
-		given := false
-		if offset == first.FirstOffset && refresh == nil {
-			once.Do(func() { rng, given = first, true })
-		}
-		if given {
-			return rng, nil
+	last, got := first, time.Now() // a reader resolves one at a time
+	return func(ctx context.Context, offset int64, refresh error) (remote.Range, error) {
+		if refresh == nil && offset == last.FirstOffset && time.Since(got) < answerKept {
+			return last, nil
 		}
 		cause := LocationNext
 		if refresh != nil {
@@ -90,7 +89,11 @@ func (q *locator) resolver(first remote.Range) remote.ResolveFunc {
 		if err != nil {
 			return remote.Range{}, err
 		}
-		return q.rangeOf(l, offset, aborted)
+		rng, err := q.rangeOf(l, offset, aborted)
+		if err == nil {
+			last, got = rng, time.Now()
+		}
+		return rng, err
 	}
 }
 
