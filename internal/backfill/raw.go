@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/usage"
-	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 // rawVersion is the first flexible Fetch and the last that names topics, so that the raw reader needs no Metadata.
@@ -89,30 +87,8 @@ func (r *rawReader) partition(p int32, until int64) error {
 }
 
 func (r *rawReader) fetch(p int32) error {
-	req := kmsg.NewFetchRequest()
-	req.Version = rawVersion
-	req.ReplicaID = -1
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 500, 1, max(r.limit, 50<<20)
-	req.SessionEpoch = -1
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic = r.o.Topic
-	part := kmsg.NewFetchRequestTopicPartition()
-	part.Partition, part.FetchOffset, part.PartitionMaxBytes = p, r.next, r.limit
-	t.Partitions = append(t.Partitions, part)
-	req.Topics = append(req.Topics, t)
-	r.correlation++
-	r.req = wire.AppendRequest(r.req[:0], &req, r.correlation, nil)
-	if _, err := r.conn.Write(r.req); err != nil {
-		return err
-	}
-	if err := r.readFrame(); err != nil {
-		return err
-	}
-	resp := kmsg.FetchResponse{Version: rawVersion}
-	if err := resp.ReadFrom(r.resp[5:]); err != nil { // correlation id and an empty tag section
-		return fmt.Errorf("decoding the answer: %w", err)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+	resp, err := r.roundTrip(r.request(p))
+	if err != nil {
 		return err
 	}
 	for _, t := range resp.Topics {

@@ -277,9 +277,6 @@ func (b *Broker) Validate() error {
 	if b.RemoteReadCache > b.RemoteReadMemory && b.RemoteReadMemory > 0 {
 		wrong("remote.read.cache.bytes", format(&b.RemoteReadCache), "must not exceed remote.read.memory.bytes, %d, of which it is a part", b.RemoteReadMemory)
 	}
-	if b.HTTPAdvertised != "" && b.HTTPListen == "" {
-		wrong("http.advertised.listener", b.HTTPAdvertised, "needs http.listen")
-	}
 	if _, err := ParseTopic(nil, b); err != nil {
 		errs = append(errs, fmt.Errorf("defaults of topics: %w", err))
 	}

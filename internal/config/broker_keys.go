@@ -58,7 +58,7 @@ var brokerKeys = []*Key{
 	},
 	{
 		Name: "http.advertised.listener", Kind: String, check: address, Allowed: "host:port", bind: func(b *Broker) any { return &b.HTTPAdvertised },
-		Doc: "The address in the URLs that the broker signs for a directory store. Empty: the host that clients connect to, with the port of http.listen.",
+		Doc: "The address in the URLs that the broker signs for a directory store; a process of its own (rewind store) may serve it. Empty: the host that clients connect to, with the port of http.listen.",
 	},
 	{
 		Name: "http.listen", Kind: String, check: address, Allowed: "host:port", bind: func(b *Broker) any { return &b.HTTPListen },

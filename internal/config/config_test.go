@@ -224,10 +224,9 @@ func TestValidateGivesAllMistakes(t *testing.T) {
 	b := NewBroker()
 	b.NumPartitions = 0
 	b.GroupMinSessionTimeout = time.Hour
-	b.HTTPAdvertised = "h:1"
 	b.RemoteReadCache = b.RemoteReadMemory + 1
 	err := b.Validate()
-	for _, want := range []string{"num.partitions", "group.min.session.timeout.ms", "http.advertised.listener", "remote.read.cache.bytes", "log.dirs"} {
+	for _, want := range []string{"num.partitions", "group.min.session.timeout.ms", "remote.read.cache.bytes", "log.dirs"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not name %s: %v", want, err)
 		}

@@ -112,15 +112,17 @@ func (d *demo) startStore(ctx context.Context) (err error) {
 		return nil
 	}
 	root := filepath.Join(d.dir, "store")
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return err
+	for _, dir := range []string{root, filepath.Dir(d.keyFile())} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	d.store, err = control.Start(ctx, d.Logs, "store", "--control", "--root", root, "--key-file", d.keyFile(), "--listen", "127.0.0.1:0",
 		"--store-latency", d.Latency.String(), "--store-stream-rate", fmt.Sprint(d.StreamRate))
 	return err
 }
 
-func (d *demo) keyFile() string { return filepath.Join(d.dir, "location.key") }
+func (d *demo) keyFile() string { return filepath.Join(d.dir, "data", "location.key") }
 
 // startBroker starts the broker anew, so that every read begins with cold caches and counters of its own.
 func (d *demo) startBroker(ctx context.Context, more string) error {
@@ -139,8 +141,8 @@ func (d *demo) startBroker(ctx context.Context, more string) error {
 func (d *demo) brokerConfig(more string) string {
 	var b strings.Builder
 	line := func(k string, v any) { fmt.Fprintf(&b, "%s: %v\n", k, v) }
-	line("log.dir", filepath.Join(d.dir, "data"))
-	line("listeners", "PLAINTEXT://127.0.0.1:0")
+	line("log.dirs", filepath.Join(d.dir, "data"))
+	line("listeners", "127.0.0.1:0")
 	line("remote.log.manager.task.interval.ms", 200)
 	line("log.retention.check.interval.ms", 200)
 	line("log.segment.delete.delay.ms", 0)
@@ -152,8 +154,7 @@ func (d *demo) brokerConfig(more string) string {
 		line("store", d.Store)
 	} else {
 		line("store", "file://"+filepath.Join(d.dir, "store"))
-		line("location.key.file", d.keyFile())
-		line("http.advertised.listener", "http://"+d.store.Ready.HTTP)
+		line("http.advertised.listener", d.store.Ready.HTTP)
 	}
 	b.WriteString(more)
 	return b.String()

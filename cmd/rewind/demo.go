@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/backfill"
+	"github.com/rewind-kafka/rewind/internal/bench"
+	"github.com/rewind-kafka/rewind/internal/demo"
+)
+
+// distanceFlags stand for an object store's distance. For tests and demonstrations.
+type distanceFlags struct {
+	StoreLatency    time.Duration `help:"Wait before the first byte of every read from the store (tests and demonstrations)." default:"${latency}"`
+	StoreStreamRate size          `help:"Bytes a second that one stream from the store gives, 0 for no limit (tests and demonstrations)." default:"${rate}"`
+}
+
+type demoCmd struct {
+	distanceFlags `embed:"" set:"latency=30ms" set:"rate=100MB"`
+
+	Size         size   `help:"How much history to load and read back." default:"512MiB"`
+	RecordBytes  int    `help:"Bytes of key and value of a record." default:"1024"`
+	SegmentBytes size   `help:"segment.bytes of the topic." default:"64MiB"`
+	Store        string `help:"Object store URL, such as s3://bucket?region=...; default is a directory of the demo's own."`
+	Dir          string `help:"Keep the data here; default is a temporary directory that is removed."`
+	JSON         bool   `help:"Print one JSON object instead of the table."`
+	Verbose      bool   `help:"Show the servers' logs."`
+}
+
+func (c *demoCmd) Run(ctx context.Context) error {
+	o := demo.Options{
+		Size: int64(c.Size), RecordBytes: c.RecordBytes, SegmentBytes: int64(c.SegmentBytes), Store: c.Store,
+		Latency: c.StoreLatency, StreamRate: int64(c.StoreStreamRate), Dir: c.Dir, Progress: os.Stderr, Logs: logs(c.Verbose),
+	}
+	rep, err := demo.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return rep.WriteJSON(os.Stdout)
+	}
+	return rep.WriteTable(os.Stdout)
+}
+
+func logs(verbose bool) io.Writer {
+	if verbose {
+		return os.Stderr
+	}
+	return nil
+}
+
+type benchCmd struct {
+	distanceFlags `embed:"" set:"latency=30ms" set:"rate=104857600"`
+
+	Peer         bool     `help:"Measure against a real Apache Kafka, which 'make peers' installs."`
+	PeerScript   string   `help:"The script that runs it." default:"peers/kafka/kafka-peer.sh"`
+	PeerHome     string   `help:"Where it is installed." default:".cache/peers/kafka"`
+	Size         size     `help:"History per topic." default:"1GiB"`
+	RecordBytes  int      `help:"Bytes of key and value of a record." default:"1024"`
+	SegmentBytes size     `help:"segment.bytes of the topics." default:"64MiB"`
+	Runs         int      `help:"Interleaved runs, of which the median counts." default:"3"`
+	Memory       size     `help:"Memory budget of the direct reader." default:"64MiB"`
+	Parallelism  int      `help:"GETs that the direct reader keeps in flight." default:"16"`
+	Figure       []string `help:"Measure only this figure (may be repeated)."`
+	Dir          string   `help:"Keep the data here; default is a temporary directory that is removed."`
+	JSON         bool     `help:"Print one JSON object instead of the table."`
+	Verbose      bool     `help:"Show the servers' logs."`
+}
+
+func (c *benchCmd) Run(ctx context.Context) error {
+	o := bench.Options{
+		Size: int64(c.Size), RecordBytes: c.RecordBytes, SegmentBytes: int64(c.SegmentBytes), Runs: c.Runs,
+		Latency: c.StoreLatency, StreamRate: int64(c.StoreStreamRate), Memory: int64(c.Memory), Parallelism: c.Parallelism,
+		Figures: c.Figure, Dir: c.Dir, Progress: os.Stderr, Logs: logs(c.Verbose),
+	}
+	if c.Peer {
+		o.PeerScript, o.PeerHome = c.PeerScript, c.PeerHome
+	}
+	rep, err := bench.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return rep.WriteJSON(os.Stdout)
+	}
+	return rep.WriteTable(os.Stdout)
+}
+
+type jobCmd struct {
+	Job string `arg:""`
+}
+
+func (c *jobCmd) Run(ctx context.Context) error { return backfill.ServeJob(ctx, c.Job, os.Stdout) }

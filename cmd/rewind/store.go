@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/bucket/azure"
+	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/bucket/gcs"
+	"github.com/rewind-kafka/rewind/bucket/s3"
+	"github.com/rewind-kafka/rewind/internal/control"
+	"github.com/rewind-kafka/rewind/internal/distance"
+	"github.com/rewind-kafka/rewind/internal/fileserver"
+)
+
+// openStore opens a store of any kind: this command is the only place that links all drivers. signer is for a directory; nil leaves it unsigned.
+func openStore(ctx context.Context, rawURL string, signer *fileserver.Signer) (*bucket.Store, error) {
+	var o file.Options
+	if signer != nil {
+		o.Sign = signer.Sign
+	}
+	return bucket.Open(ctx, rawURL, file.Driver(o), s3.Driver(), gcs.Driver(), azure.Driver())
+}
+
+// storeCmd is the HTTP front of a directory store in a process of its own.
+type storeCmd struct {
+	distanceFlags `embed:"" set:"latency=0s" set:"rate=0"`
+	logFlags      `embed:""`
+
+	Root    string `required:"" help:"The directory that --store file://... of the broker names." type:"path"`
+	KeyFile string `required:"" help:"The key that locations are signed with: location.key in the broker's data directory." type:"path"`
+	Listen  string `help:"host:port of the HTTP listener; the broker's http.advertised.listener." default:"127.0.0.1:9093"`
+	Control bool   `hidden:"" help:"Answer on standard output, and stop when standard input ends."`
+}
+
+func (c *storeCmd) Run(ctx context.Context) error {
+	log := c.logger()
+	key, err := fileserver.LoadKey(c.KeyFile)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("listening for HTTP: %w", err)
+	}
+	signer, err := fileserver.NewSigner(key, &url.URL{Scheme: "http", Host: l.Addr().String()}, nil)
+	if err != nil {
+		return err
+	}
+	files, err := fileserver.NewHandler(c.Root, signer)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	far := distance.Distance{Latency: c.StoreLatency, BytesPerSecond: int64(c.StoreStreamRate)}
+	var gets atomic.Int64
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { gets.Add(1); far.Handler(files).ServeHTTP(w, r) })
+	server := startHTTP(l, counted)
+	log.Info("serving signed locations", "http", l.Addr().String(), "root", c.Root, "distance", far.String())
+	if c.Control {
+		err = control.Serve(ctx, os.Stdin, os.Stdout, control.Ready{HTTP: l.Addr().String()}, func() (int64, int64) { return 0, gets.Load() })
+	} else {
+		<-ctx.Done()
+	}
+	return errors.Join(err, server.stop())
+}
+
+// httpServer is an HTTP server and the goroutine that it runs on.
+type httpServer struct {
+	s    *http.Server
+	done chan error
+}
+
+func startHTTP(l net.Listener, h http.Handler) *httpServer {
+	s := &httpServer{s: fileserver.NewServer(h), done: make(chan error, 1)}
+	go func() { s.done <- s.s.Serve(l) }()
+	return s
+}
+
+const drainTime = 5 * time.Second
+
+// stop lets answers that are under way finish for a while, then cuts them.
+func (s *httpServer) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	err := s.s.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.s.Close()
+	}
+	if served := <-s.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
