@@ -48,10 +48,41 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	l := fetch.Limits{
 		MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
 	}
+	awaitLocations(ctx, parts, min(l.MaxWait, locationGrace))
 	results := fetch.Collect(ctx, l, parts, limits)
 	resp := wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
 	b.metrics.fetched(&resp)
 	return &fetched{resp: resp}, nil
+}
+
+// locationGrace is how long a fetch waits for locations although other partitions have data: most are found without a request to the store, within a
+// millisecond, and to go out without them would cost the client another fetch.
+const locationGrace = 5 * time.Millisecond
+
+func awaitLocations(ctx context.Context, parts []fetch.Part, grace time.Duration) {
+	var timer *time.Timer
+	for _, p := range parts {
+		l, ok := p.(*locationPart)
+		if !ok {
+			continue
+		}
+		if timer == nil {
+			for _, p := range parts { // all at once
+				if l, ok := p.(*locationPart); ok {
+					l.start()
+				}
+			}
+			timer = time.NewTimer(grace)
+			defer timer.Stop()
+		}
+		select {
+		case <-l.start().done:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func isConsumer(req *kmsg.FetchRequest) bool {

@@ -174,10 +174,8 @@ func (b *Broker) Serve(l net.Listener) {
 // Addr is the address that Start listens on.
 func (b *Broker) Addr() net.Addr { return b.listener.Addr() }
 
-// Sent tells how many bytes of responses were written to clients since the start, and how many Fetch requests were handled.
-func (b *Broker) Sent() (bytes, fetches int64) {
-	return b.metrics.sentTotal.Load(), b.metrics.fetchesTotal.Load()
-}
+// Sent is how many bytes of responses were written to clients since the start.
+func (b *Broker) Sent() int64 { return b.metrics.sentTotal.Load() }
 
 // Close ends serving and the background tasks, closes the logs and marks the stop clean.
 func (b *Broker) Close(context.Context) error {

@@ -112,7 +112,8 @@ func (l *locationPart) settle() (found *locationAnswer, pending bool) {
 	if !done {
 		return nil, true
 	}
-	if answer != nil {
+	// DeleteRecords may have cut into the segment since: then it is not offered any more.
+	if answer != nil && answer.location.BaseOffset >= l.local.log.Offsets().LogStart {
 		return answer, false
 	}
 	l.reads = true
@@ -165,6 +166,7 @@ func (l *locationPart) Read(limit int, whole bool) wire.FetchPartition {
 		if l.local.committed {
 			out.Aborted = found.aborted
 		}
+		l.work.take()
 		l.side.located(l.local.tp)
 	}
 	return out

@@ -10,8 +10,13 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// maxLocationWork bounds the resolving of locations that is under way at once; further fetches are answered by reading.
-const maxLocationWork = 256
+const (
+	// maxLocationWork bounds the resolving of locations that is under way at once; further fetches are answered by reading.
+	maxLocationWork = 256
+	// locationKept is how long an answer waits for the fetch that comes back for it, maxLocationsKept how many may. A signature lives minutes.
+	locationKept     = 5 * time.Second
+	maxLocationsKept = 4096
+)
 
 // locations resolves locations beside the fetches that ask for them: a fetch that has waited long enough goes out without, and the next one for the same
 // offset finds the answer.
@@ -21,8 +26,9 @@ type locations struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu   sync.Mutex
-	work map[locationKey]*locationWork
+	mu      sync.Mutex
+	work    map[locationKey]*locationWork // being found, or found and not taken yet
+	finding int
 }
 
 type locationKey struct {
@@ -35,6 +41,9 @@ type locationKey struct {
 type locationWork struct {
 	owner *locations
 	key   locationKey
+	done  chan struct{} // closed with finished
+	taken chan struct{}
+	once  sync.Once // closes taken
 
 	mu       sync.Mutex
 	finished bool
@@ -63,12 +72,13 @@ func (r *remoteSide) locate(p *partition, offset int64, committed bool) *locatio
 	if w := l.work[key]; w != nil {
 		return w
 	}
-	w := &locationWork{owner: l, key: key, wakes: make(map[int]func())}
-	if len(l.work) >= maxLocationWork || l.ctx.Err() != nil {
-		w.finished = true
+	w := &locationWork{owner: l, key: key, done: make(chan struct{}), taken: make(chan struct{}), wakes: make(map[int]func())}
+	if l.finding >= maxLocationWork || len(l.work) >= maxLocationsKept || l.ctx.Err() != nil {
+		w.finish(nil)
 		return w
 	}
 	l.work[key] = w
+	l.finding++
 	l.done.Go(func() { l.find(w, p) })
 	return w
 }
@@ -82,28 +92,35 @@ func (l *locations) find(w *locationWork, p *partition) {
 		l.side.failed(p.tp, err)
 	}
 	w.finish(answer)
-	// Kept for a moment, for a fetch that went out at its max wait and is asked again. A signature lives minutes.
-	timer := time.NewTimer(locationKept)
-	defer timer.Stop()
-	if w.pending() {
+	l.mu.Lock()
+	l.finding--
+	l.mu.Unlock()
+	if answer != nil {
+		timer := time.NewTimer(locationKept)
+		defer timer.Stop()
 		select {
+		case <-w.taken:
 		case <-timer.C:
 		case <-l.ctx.Done():
 		}
 	}
 	l.mu.Lock()
-	delete(l.work, w.key)
+	if l.work[w.key] == w {
+		delete(l.work, w.key)
+	}
 	l.mu.Unlock()
 }
 
-// locationKept is how long an answer waits for the fetch that comes back for it.
-const locationKept = 5 * time.Second
-
-// pending tells whether nobody was there to take the answer when it came.
-func (w *locationWork) pending() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.wakes) == 0 && w.answer != nil
+// take says that the answer is on its way to a client: the next one who asks gets a new one, with a new signature.
+func (w *locationWork) take() {
+	w.once.Do(func() {
+		w.owner.mu.Lock()
+		if w.owner.work[w.key] == w {
+			delete(w.owner.work, w.key)
+		}
+		w.owner.mu.Unlock()
+		close(w.taken)
+	})
 }
 
 func (w *locationWork) finish(answer *locationAnswer) {
@@ -114,6 +131,7 @@ func (w *locationWork) finish(answer *locationAnswer) {
 		wakes = append(wakes, wake)
 	}
 	w.mu.Unlock()
+	close(w.done)
 	for _, wake := range wakes {
 		wake()
 	}

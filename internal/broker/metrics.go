@@ -13,9 +13,7 @@ import (
 
 // metrics are the broker's own. Labels are API names and events, never anything that a client sends.
 type metrics struct {
-	// Beside sentBytes and requests, which cannot be read back.
-	sentTotal    atomic.Int64
-	fetchesTotal atomic.Int64
+	sentTotal atomic.Int64 // beside sentBytes, which cannot be read back
 
 	connections  prometheus.Gauge
 	requests     *prometheus.CounterVec
@@ -69,9 +67,6 @@ func (m *metrics) serverStats() serverStats {
 	return serverStats{
 		connected: func(delta int) { m.connections.Add(float64(delta)) },
 		handled: func(key int16, took time.Duration) {
-			if key == keyFetch {
-				m.fetchesTotal.Add(1)
-			}
 			name := kmsg.NameForKey(key)
 			m.requests.WithLabelValues(name).Inc()
 			m.seconds.WithLabelValues(name).Observe(took.Seconds())
