@@ -34,6 +34,8 @@ type Store struct {
 	NewChecksum func(partSize int64) Checksum
 	// Sweep removes what interrupted uploads of keys that begin with prefix left and a listing does not show; nil where nothing can be left.
 	Sweep func(ctx context.Context, prefix string) error
+	// OnClose ends what the driver opened besides Bucket, such as idle connections; nil: nothing.
+	OnClose func() error
 }
 
 // Checksum is fed an upload's bytes and then judges what the store says of the object.
@@ -42,8 +44,14 @@ type Checksum interface {
 	Check(*blob.Attributes) error
 }
 
-// Close closes the bucket.
-func (s *Store) Close() error { return s.Bucket.Close() }
+// Close closes the bucket and its idle connections.
+func (s *Store) Close() error {
+	err := s.Bucket.Close()
+	if s.OnClose != nil {
+		err = errors.Join(err, s.OnClose())
+	}
+	return err
+}
 
 // key is the object's whole name in the bucket.
 func (s *Store) key(name string) string { return s.Prefix + name }

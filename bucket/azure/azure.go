@@ -46,7 +46,8 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 	if err := override(o, bucket.ParamsOf(u)); err != nil {
 		return nil, err
 	}
-	client, err := newClient(o, name)
+	transport := bucket.Transport()
+	client, err := newClient(o, name, transport)
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +63,10 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 			return sign(client, key, expiry)
 		},
 		NewChecksum: func(int64) bucket.Checksum { return &checksum{Hash: md5.New()} },
+		OnClose: func() error {
+			transport.CloseIdleConnections()
+			return nil
+		},
 	}, nil
 }
 
@@ -88,7 +93,7 @@ func override(o *azureblob.ServiceURLOptions, p *bucket.Params) error {
 }
 
 // newClient looks for credentials in gocloud's order, with a transport for many ranges at once.
-func newClient(o *azureblob.ServiceURLOptions, name string) (*container.Client, error) {
+func newClient(o *azureblob.ServiceURLOptions, name string, transport *http.Transport) (*container.Client, error) {
 	service, err := azureblob.NewServiceURL(o)
 	if err != nil {
 		return nil, err
@@ -97,7 +102,7 @@ func newClient(o *azureblob.ServiceURLOptions, name string) (*container.Client, 
 	if err != nil {
 		return nil, err
 	}
-	opts := &container.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: bucket.Transport()}}}
+	opts := &container.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: transport}}}
 	connection := os.Getenv("AZURE_STORAGE_CONNECTION_STRING")
 	if connection == "" {
 		connection = os.Getenv("AZURE_STORAGEBLOB_CONNECTIONSTRING")

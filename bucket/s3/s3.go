@@ -79,6 +79,14 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The last change to the SDK's client, so that this is the transport that it keeps.
+	var transport *http.Transport
+	if c, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+		cfg.HTTPClient = c.WithTransportOptions(func(t *http.Transport) {
+			bucket.Tune(t)
+			transport = t
+		})
+	}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.UsePathStyle = s.pathStyle
 		o.UseAccelerate = s.accelerate
@@ -102,13 +110,17 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 		Sign:        d.sign,
 		NewChecksum: newChecksum,
 		Sweep:       d.sweep,
+		OnClose: func() error {
+			if transport != nil {
+				transport.CloseIdleConnections()
+			}
+			return nil
+		},
 	}, nil
 }
 
 func (s settings) config(ctx context.Context) (aws.Config, error) {
-	opts := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(bucket.Tune)),
-	}
+	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(awshttp.NewBuildableClient())}
 	if s.region != "" {
 		opts = append(opts, config.WithRegion(s.region))
 	}
