@@ -326,6 +326,24 @@ func TestCase17_EndOfTheLineage(t *testing.T) {
 	}
 }
 
+// TestCase17_TransactionsOfTheDeadLineage: the abort marker stands behind the epoch's end. On the lineage that went on the transaction was committed.
+func TestCase17_TransactionsOfTheDeadLineage(t *testing.T) {
+	l := newFakeLog(t,
+		fakeSegment{
+			start: 0, end: 99, epochs: []remotestorage.EpochStart{{LeaderEpoch: 0, StartOffset: 0}, {LeaderEpoch: 1, StartOffset: 40}},
+			aborted: []segment.AbortedTxn{{ProducerID: 5, FirstOffset: 10, LastOffset: 60, LastStableOffset: 61}},
+		},
+		fakeSegment{
+			start: 40, end: 149, epochs: []remotestorage.EpochStart{{LeaderEpoch: 2, StartOffset: 40}},
+			aborted: []segment.AbortedTxn{{ProducerID: 6, FirstOffset: 20, LastOffset: 70, LastStableOffset: 71}},
+		})
+	v := &golden.View{Epochs: history(0, 0, 2, 40)}
+	rng, err := l.resolver(locate.Options{}).Resolve(ctx, fakeTP, v, 15, true)
+	if want := []wire.AbortedTransaction{{ProducerID: 6, FirstOffset: 20}}; err != nil || !reflect.DeepEqual(rng.Aborted, want) {
+		t.Errorf("%v, %v, want %v", rng.Aborted, err, want)
+	}
+}
+
 // moving is a local log from which a segment goes to the remote tier only, after the remote tier was searched.
 type moving struct {
 	start  int64
