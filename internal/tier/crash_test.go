@@ -41,14 +41,18 @@ func nodeConfig() partlog.Config {
 }
 
 func openNode(disk vfs.FS, dir string, store remotestorage.RemoteStorageManager) (*node, error) {
+	return openNodeOf(disk, dir, store, tpOf(0), metadataParts)
+}
+
+func openNodeOf(disk vfs.FS, dir string, store remotestorage.RemoteStorageManager, tp remotestorage.TopicIDPartition, metadataParts int32) (*node, error) {
 	n := &node{out: &lines{}}
 	logger := slog.New(slog.NewTextHandler(n.out, nil))
 	var err error
-	for i := range int32(metadataParts) {
+	for i := range metadataParts {
 		c := partlog.DefaultConfig()
 		c.RetentionMs, c.SegmentIndexBytes = -1, 4096
-		tp := remotestorage.TopicIDPartition{TopicID: remotestorage.UUID{8}, Topic: "__remote_log_metadata", Partition: i}
-		l, err := partlog.Open(partlog.Options{FS: disk, Dir: disk.PathJoin(dir, tp.String()), TP: tp, Config: c, Logger: logger})
+		meta := remotestorage.TopicIDPartition{TopicID: remotestorage.UUID{8}, Topic: "__remote_log_metadata", Partition: i}
+		l, err := partlog.Open(partlog.Options{FS: disk, Dir: disk.PathJoin(dir, meta.String()), TP: meta, Config: c, Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("metadata: %w", err)
 		}
@@ -58,11 +62,11 @@ func openNode(disk vfs.FS, dir string, store remotestorage.RemoteStorageManager)
 		return nil, err
 	}
 	// No checkpoint is ever written: what the node knows of log starts is as old as can be.
-	n.log, err = partlog.Open(partlog.Options{FS: disk, Dir: disk.PathJoin(dir, tpOf(0).String()), TP: tpOf(0), Config: nodeConfig(), Logger: logger})
+	n.log, err = partlog.Open(partlog.Options{FS: disk, Dir: disk.PathJoin(dir, tp.String()), TP: tp, Config: nodeConfig(), Logger: logger})
 	if err != nil {
 		return nil, fmt.Errorf("log: %w", err)
 	}
-	n.part = Partition{TP: tpOf(0), Log: n.log}
+	n.part = Partition{TP: tp, Log: n.log}
 	n.tier, err = New(Options{RSM: store, Metadata: n.meta, Partitions: func() []Partition { return []Partition{n.part} }, BrokerID: 1, Logger: logger})
 	if err != nil {
 		return nil, err
@@ -331,7 +335,7 @@ func (n *node) readLocal(off int64) ([]byte, error) {
 }
 
 func (n *node) readRemote(store remotestorage.RemoteStorageManager, off int64) ([]byte, error) {
-	p := n.meta.Index().Partition(tpOf(0))
+	p := n.meta.Index().Partition(n.part.TP)
 	if p == nil {
 		return nil, errors.New("nothing is remote")
 	}

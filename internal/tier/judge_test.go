@@ -14,8 +14,8 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// kafkaPeer runs a tool of Apache Kafka; the test is skipped where none is installed, but not under CI.
-func kafkaPeer(t *testing.T, args ...string) string {
+// kafkaHome is where Apache Kafka is installed; the test is skipped where none is, but not under CI.
+func kafkaHome(t *testing.T) string {
 	t.Helper()
 	home := os.Getenv("REWIND_KAFKA_PEER")
 	if home == "" {
@@ -24,6 +24,13 @@ func kafkaPeer(t *testing.T, args ...string) string {
 		}
 		t.Skip("REWIND_KAFKA_PEER is not set (make peers)")
 	}
+	return home
+}
+
+// kafkaPeer runs Apache Kafka or one of its tools.
+func kafkaPeer(t *testing.T, args ...string) string {
+	t.Helper()
+	home := kafkaHome(t)
 	script, err := filepath.Abs(filepath.Join("..", "..", "peers", "kafka", "kafka-peer.sh"))
 	if err != nil {
 		t.Fatal(err)
