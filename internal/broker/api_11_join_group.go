@@ -32,7 +32,7 @@ func (b *Broker) handleJoinGroup(ctx context.Context, c *conn, req *kmsg.JoinGro
 	}
 	// Only who has no id yet may found a group: an id tells of a group that is gone.
 	absent := group.JoinResult{Err: group.ErrUnknownMember, MemberID: req.MemberID, Generation: -1}
-	r, err := b.groups.ask(ctx, req.Group, req.MemberID == "", absent, func(k *call) group.Command { join.Token = k; return join })
+	r, err := b.groups.askMember(ctx, req.Group, req.MemberID == "", absent, func(k *call) group.Command { join.Token = k; return join })
 	if err != nil {
 		if gone(ctx, err) {
 			return nil, nil

@@ -12,7 +12,7 @@ import (
 
 func (b *Broker) handleHeartbeat(ctx context.Context, _ *conn, req *kmsg.HeartbeatRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrHeartbeatResponse()
-	r, err := b.groups.ask(ctx, req.Group, false, group.HeartbeatResult{Err: group.ErrUnknownMember}, func(k *call) group.Command {
+	r, err := b.groups.askMember(ctx, req.Group, false, group.HeartbeatResult{Err: group.ErrUnknownMember}, func(k *call) group.Command {
 		return &group.Heartbeat{Token: k, MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation}
 	})
 	if err != nil {

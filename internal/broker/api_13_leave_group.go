@@ -19,7 +19,11 @@ func (b *Broker) handleLeaveGroup(ctx context.Context, _ *conn, req *kmsg.LeaveG
 	for _, m := range req.Members {
 		members = append(members, group.LeaveMember{MemberID: m.MemberID, InstanceID: deref(m.InstanceID)})
 	}
-	r, err := b.groups.ask(ctx, req.Group, false, group.LeaveResult{Err: group.ErrUnknownMember}, func(k *call) group.Command {
+	absent := group.LeaveResult{Members: make([]error, len(members))}
+	for i := range members {
+		absent.Members[i] = group.ErrUnknownMember
+	}
+	r, err := b.groups.askMember(ctx, req.Group, false, absent, func(k *call) group.Command {
 		return &group.Leave{Token: k, Members: members}
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ func (b *Broker) handleSyncGroup(ctx context.Context, _ *conn, req *kmsg.SyncGro
 	for _, a := range req.GroupAssignment {
 		sync.Assignments[a.MemberID] = bytes.Clone(a.MemberAssignment)
 	}
-	r, err := b.groups.ask(ctx, req.Group, false, group.SyncResult{Err: group.ErrUnknownMember}, func(k *call) group.Command { sync.Token = k; return sync })
+	r, err := b.groups.askMember(ctx, req.Group, false, group.SyncResult{Err: group.ErrUnknownMember}, func(k *call) group.Command { sync.Token = k; return sync })
 	if err != nil {
 		if gone(ctx, err) {
 			return nil, nil

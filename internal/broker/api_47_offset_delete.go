@@ -31,7 +31,7 @@ func (b *Broker) handleOffsetDelete(ctx context.Context, _ *conn, req *kmsg.Offs
 			places = append(places, &out.Partitions[j])
 		}
 	}
-	r, err := b.groups.ask(ctx, req.Group, false, group.CommitResult{Err: group.ErrNotFound}, func(k *call) group.Command { del.Token = k; return del })
+	r, err := b.groups.askMember(ctx, req.Group, false, group.CommitResult{Err: group.ErrNotFound}, func(k *call) group.Command { del.Token = k; return del })
 	if err != nil {
 		r = group.CommitResult{Err: err}
 	}

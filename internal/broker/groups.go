@@ -137,9 +137,6 @@ func (s *groupService) coordinators() ([]*coordinator, error) {
 
 // coordinator is the one that a group belongs to.
 func (s *groupService) coordinator(groupID string) (*coordinator, error) {
-	if groupID == "" {
-		return nil, errInvalidGroup
-	}
 	parts, err := s.coordinators()
 	if err != nil {
 		s.log.Error("no group coordinator", "group", groupID, "err", err)
@@ -188,6 +185,14 @@ func (s *groupService) ask(ctx context.Context, groupID string, create bool, abs
 	case <-s.ctx.Done():
 		return nil, group.ErrNotAvailable
 	}
+}
+
+// askMember is ask for requests whose group must have a name. Offsets may be committed without one, as ever.
+func (s *groupService) askMember(ctx context.Context, groupID string, create bool, absent group.Result, command func(*call) group.Command) (group.Result, error) {
+	if groupID == "" {
+		return nil, errInvalidGroup
+	}
+	return s.ask(ctx, groupID, create, absent, command)
 }
 
 // look runs fn with a group, nil if there is none, where nothing changes it.
