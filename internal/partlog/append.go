@@ -259,8 +259,8 @@ func (l *Log) Roll(force bool) error {
 	return nil
 }
 
-// roll closes the active segment, which becomes synced as a whole, and begins a new one at the log's end. That nothing is ever written behind a segment that
-// is not synced is what lets recovery look for a torn tail in the last segment only. l.mu is held.
+// roll closes the active segment, which becomes synced as a whole, and begins a new one at the log's end. That no file is ever made behind a segment that
+// is not synced, its name included, is what lets recovery look for a torn tail in the last segment only. l.mu is held.
 func (l *Log) roll() error {
 	s, end := l.active(), l.state.logEnd
 	if s.base == end {
@@ -275,6 +275,9 @@ func (l *Log) roll() error {
 	}
 	if err := l.cool(s); err != nil {
 		return err
+	}
+	if err := syncDir(l.fs, l.dir); err != nil {
+		return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
 	}
 	next, err := l.createSegment(end)
 	if err != nil {

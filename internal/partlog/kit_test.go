@@ -148,7 +148,11 @@ func readAll(t testing.TB, l *Log) (batches [][]byte) {
 			t.Fatalf("reading at %d: %v", at, err)
 		}
 		if d.NextOffset <= at {
-			t.Fatalf("reading at %d does not advance", at)
+			var segs []string
+			for _, s := range l.segments() {
+				segs = append(segs, fmt.Sprintf("%d:%d", s.base, s.size.Load()))
+			}
+			t.Fatalf("reading at %d does not advance: %+v, segments %v", at, o, segs)
 		}
 		for _, b := range d.Records.Bufs {
 			if _, err := batch.Each(b, func(h batch.Header, raw []byte) error {

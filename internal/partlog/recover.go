@@ -58,7 +58,9 @@ func (l *Log) lastOffset(s *seg) (end int64, err error) {
 func (l *Log) recover(recoveryPoint int64) (end int64, err error) {
 	segs := l.state.segs
 	first := len(segs) - 1
-	for first > 0 && segs[first].base > recoveryPoint {
+	// A segment that begins right at the recovery point was not there yet when that was taken: the one before it was active, and its indexes were not
+	// synced.
+	for first > 0 && segs[first].base >= recoveryPoint {
 		first--
 	}
 	if err := l.loadProducers(segs[first].base); err != nil {

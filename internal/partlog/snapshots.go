@@ -146,32 +146,41 @@ func (l *Log) replay(b *checked, aborted func(producerstate.Aborted)) error {
 	return nil
 }
 
-// refillWindow looks in the log for the batches that a snapshot did not keep of a producer's window: those below before. It reads headers, of the segment
-// that holds before and of the one ahead of it, and happens once per producer after a restart, and only if a retry from that far back comes.
+// refillWindow looks in the log for the batches that a snapshot did not keep of a producer's window: those below before. It reads headers, from the segment
+// that holds before backwards, and happens once per producer after a restart, and only if a retry from that far back comes.
 func (l *Log) refillWindow(h *batch.Header, before int64) error {
 	segs := l.segments()
 	var older []producerstate.Batch
 	last := (&view{segs: segs}).find(before)
-	for i := max(0, last-1); i <= last && i >= 0; i++ {
-		s := segs[i]
-		err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
-			_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, _ int64) bool {
-				if b.BaseOffset >= before {
-					return false
-				}
-				if b.ProducerID == h.ProducerID && b.ProducerEpoch == h.ProducerEpoch && !b.IsControl() && b.BaseSequence >= 0 {
-					older = append(older, producerstate.Batch{LastSequence: b.LastSequence(), LastOffset: b.LastOffset(), OffsetDelta: b.LastOffsetDelta,
-						Timestamp: b.MaxTimestamp})
-					older = older[max(0, len(older)-producerstate.Window):]
-				}
-				return true
-			})
-			return err
-		})
+	for i := last; i >= 0 && i > last-refillSegments && len(older) < producerstate.Window; i-- {
+		found, err := l.batchesOf(segs[i], h, before)
 		if err != nil {
 			return storageError(fmt.Errorf("looking for earlier batches of producer %d: %w", h.ProducerID, err))
 		}
+		older = append(found, older...)
 	}
 	l.producers.Prepend(h.ProducerID, h.ProducerEpoch, older)
 	return nil
+}
+
+// refillSegments bounds how far back refillWindow looks: a window may span as many segments as it has batches, and one more.
+const refillSegments = producerstate.Window + 1
+
+// batchesOf gives the last batches in a segment of h's producer and epoch that lie below before, oldest first.
+func (l *Log) batchesOf(s *seg, h *batch.Header, before int64) (found []producerstate.Batch, err error) {
+	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+		_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, _ int64) bool {
+			if b.BaseOffset >= before {
+				return false
+			}
+			if b.ProducerID == h.ProducerID && b.ProducerEpoch == h.ProducerEpoch && !b.IsControl() && b.BaseSequence >= 0 {
+				found = append(found, producerstate.Batch{LastSequence: b.LastSequence(), LastOffset: b.LastOffset(), OffsetDelta: b.LastOffsetDelta,
+					Timestamp: b.MaxTimestamp})
+				found = found[max(0, len(found)-producerstate.Window):]
+			}
+			return true
+		})
+		return err
+	})
+	return found, err
 }
