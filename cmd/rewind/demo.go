@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
+	"runtime/pprof"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/backfill"
@@ -89,7 +91,20 @@ func (c *benchCmd) Run(ctx context.Context) error {
 }
 
 type jobCmd struct {
-	Job string `arg:""`
+	CPUProfile string `help:"Write a CPU profile of the read here."`
+	Job        string `arg:""`
 }
 
-func (c *jobCmd) Run(ctx context.Context) error { return backfill.ServeJob(ctx, c.Job, os.Stdout) }
+func (c *jobCmd) Run(ctx context.Context) (err error) {
+	if c.CPUProfile != "" {
+		f, err := os.Create(c.CPUProfile)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		defer func() { pprof.StopCPUProfile(); err = errors.Join(err, f.Close()) }()
+	}
+	return backfill.ServeJob(ctx, c.Job, os.Stdout)
+}
