@@ -64,7 +64,7 @@ func (f *fetcher) fetch(ctx context.Context, src Source, c *chunk) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return withCause(ctx, err)
 		case errors.Is(err, remotestorage.ErrRange):
 			return errShort
 		case isRefusal(err):
@@ -82,7 +82,7 @@ func (f *fetcher) fetch(ctx context.Context, src Source, c *chunk) error {
 			pause.reset()
 		}
 		if !pause.wait(ctx) {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return withCause(ctx, err)
 		}
 	}
 }
