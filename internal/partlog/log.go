@@ -34,6 +34,10 @@ type Log struct {
 	commit    commit
 	wakers    wakers
 	hints     hints
+	// compactMu keeps compactions apart. swapMu is held shared by whoever takes a view and opens files by it, and exclusively while a compaction exchanges
+	// them. Order: compactMu, swapMu, mu, state.
+	compactMu sync.Mutex
+	swapMu    sync.RWMutex
 
 	// mu is the append lock: it serialises everything that changes the log. The batches are written to the page cache under it (their order in the file is
 	// the order of their offsets); nothing is read or synced under it but at a roll.
@@ -49,7 +53,9 @@ type Log struct {
 	appended    bool    // something was appended since the last ReleaseIdle
 	unflushed   []int64 // bases of closed segments whose index files and snapshot are not synced yet
 	doomed      []doomed
-	closed      bool
+	// rebuildBases are segments whose indexes Open must make anew: a rewrite was cut off there.
+	rebuildBases []int64
+	closed       bool
 
 	// state is what readers see. It is held for a few instructions only.
 	state struct {

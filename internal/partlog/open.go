@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -75,6 +76,9 @@ func (l *Log) open(o *Options) error {
 	l.state.segs = segs
 	if latest, ok := l.epochs.Latest(); ok && !o.Clean && l.leaderEpoch == latest.LeaderEpoch && l.leaderEpoch > o.LeaderEpoch {
 		l.leaderEpoch++ // what was lost of that epoch must not come back with other records
+	}
+	if err := l.rebuildMarked(); err != nil {
+		return err
 	}
 	end := int64(-1)
 	if o.Clean {
@@ -214,6 +218,33 @@ func (l *Log) removeSegmentFiles(base int64) error {
 		l.files.forget(l.path(base, suffix))
 		if err := removeIfThere(l.fs, l.path(base, suffix)); err != nil {
 			return fmt.Errorf("removing segment %d: %w", base, err)
+		}
+	}
+	return nil
+}
+
+// rebuildMarked makes the indexes of segments anew that a cut-off rewrite left in doubt. Compaction has removed all aborted data from them, so there
+// is no transaction index; producers and epochs are not its business.
+func (l *Log) rebuildMarked() error {
+	for _, s := range l.state.segs {
+		if !slices.Contains(l.rebuildBases, s.base) {
+			continue
+		}
+		h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
+		interval := l.Config().IndexIntervalBytes
+		err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+			_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, pos int64) bool {
+				h.note(s.base, &b, pos, interval)
+				return true
+			})
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("rebuilding the indexes of segment %d: %w", s.base, err)
+		}
+		h.finishTime(s.base)
+		if err := l.writeRebuilt(s, h); err != nil {
+			return err
 		}
 	}
 	return nil

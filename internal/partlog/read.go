@@ -75,6 +75,8 @@ func (l *Log) Read(offset int64, limit int, upTo int64, whole bool) (Data, error
 }
 
 func (l *Log) readOnce(offset int64, limit int, upTo int64, whole bool) (Data, error) {
+	l.swapMu.RLock()
+	defer l.swapMu.RUnlock()
 	none := Data{FirstBaseOffset: -1, NextOffset: offset}
 	v, err := l.view()
 	if err != nil {
@@ -237,6 +239,8 @@ func readAt(r io.ReaderAt, b []byte, off int64) error {
 // Available is about how many bytes Read would find from offset on, if its limit allowed: within the segment that offset lies in, and never more than
 // that. It is for counting towards a fetch's minimum, reads at most a page of an index, and gives 0 where Read would give nothing or an error.
 func (l *Log) Available(offset, upTo int64) int64 {
+	l.swapMu.RLock()
+	defer l.swapMu.RUnlock()
 	v, err := l.view()
 	if err != nil || offset < v.localStart || offset >= min(upTo, v.logEnd) {
 		return 0

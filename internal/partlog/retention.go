@@ -143,7 +143,7 @@ func (l *Log) deleteOldest(n int, reasons []string, now time.Time) ([]DeletedSeg
 	var list []DeletedSegment
 	for i, s := range gone {
 		list = append(list, DeletedSegment{Base: s.base, End: segs[i+1].base - 1, Size: s.size.Load(), Reason: reasons[i]})
-		if err := l.doom(s.base, now); err != nil {
+		if err := l.doom(s.base, now, false); err != nil {
 			return list, storageError(err)
 		}
 	}
@@ -155,10 +155,10 @@ func (l *Log) deleteOldest(n int, reasons []string, now time.Time) ([]DeletedSeg
 	return list, nil
 }
 
-// doom renames the files of a segment. Its producer snapshot goes with it, unless it is the last one.
-func (l *Log) doom(base int64, now time.Time) error {
+// doom renames the files of a segment. Its producer snapshot goes with it, unless it is the last one or is to be kept.
+func (l *Log) doom(base int64, now time.Time, keepSnapshot bool) error {
 	suffixes := []string{segment.LogSuffix, segment.IndexSuffix, segment.TimeIndexSuffix, segment.TxnIndexSuffix}
-	if i, there := slices.BinarySearch(l.snapshots, base); there && i < len(l.snapshots)-1 {
+	if i, there := slices.BinarySearch(l.snapshots, base); there && i < len(l.snapshots)-1 && !keepSnapshot {
 		l.snapshots = slices.Delete(l.snapshots, i, i+1)
 		suffixes = append(suffixes, segment.SnapshotSuffix)
 	}

@@ -75,6 +75,8 @@ func (l *Log) MaxTimestamp() (offset, timestamp int64, leaderEpoch int32, ok boo
 
 // findRecord runs find on the log as it is; a segment that retention takes meanwhile makes it look again.
 func (l *Log) findRecord(find func(v *view) (stamped, bool, error)) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	l.swapMu.RLock()
+	defer l.swapMu.RUnlock()
 	for attempt := 0; ; attempt++ {
 		v, err := l.view()
 		if err != nil {

@@ -43,6 +43,8 @@ func (l *Log) Aborted(from, upTo int64) []wire.AbortedTransaction {
 }
 
 func (l *Log) abortedEntries(from, upTo int64) (entries []segment.AbortedTxn, err error) {
+	l.swapMu.RLock()
+	defer l.swapMu.RUnlock()
 	v, err := l.view()
 	if err != nil {
 		return nil, err
