@@ -461,3 +461,74 @@ func compareEpoch(t *testing.T, c *rawConn, p *golden.Partition, current int32, 
 		t.Errorf("%s current epoch %d: %+v, want %+v", p, current, have, want)
 	}
 }
+
+// TestGoldenFencing: fetches and lookups that name a leader epoch are let through or refused as by Apache Kafka.
+func TestGoldenFencing(t *testing.T) {
+	type fencing struct {
+		Topics map[string]struct {
+			ID         string `json:"topicId"`
+			Partitions map[int32]struct {
+				Fetches []struct {
+					Offset         int64 `json:"fetchOffset"`
+					Current        int32 `json:"currentLeaderEpoch"`
+					PartitionError int16 `json:"partitionError"`
+					RecordsBytes   int   `json:"recordsBytes"`
+				} `json:"fetchWithCurrentLeaderEpoch"`
+				Lookups []struct {
+					Current   int32 `json:"askedCurrentLeaderEpoch"`
+					Timestamp int64 `json:"askedTimestamp"`
+					Error     int16 `json:"error"`
+					Offset    int64 `json:"offset"`
+				} `json:"listOffsetsWithCurrentLeaderEpoch"`
+			} `json:"partitions"`
+		} `json:"topics"`
+	}
+	compared := 0
+	for _, set := range golden.KafkaSets(t) {
+		if set.LocalDir(t) == "" {
+			continue
+		}
+		b := startGolden(t, set)
+		c := b.raw(t)
+		var facts fencing
+		if err := json.NewDecoder(set.Open(t, "facts.json")).Decode(&facts); err != nil {
+			t.Fatal(err)
+		}
+		for name, topic := range facts.Topics {
+			for n, p := range topic.Partitions {
+				for _, want := range p.Fetches {
+					compared++
+					f := golden.Fetch{Partition: n, FetchOffset: want.Offset, PartitionMaxBytes: 4096, FetchMaxBytes: 50 << 20, MinBytes: 1, RecordsBytes: want.RecordsBytes, PartitionError: want.PartitionError}
+					got := c.fetch(t, golden.TopicID(t, topic.ID), &f, func(rp *kmsg.FetchRequestTopicPartition) { rp.CurrentLeaderEpoch = want.Current })
+					if got.ErrorCode != want.PartitionError || len(got.RecordBatches) != want.RecordsBytes && !deadLineage(set) {
+						t.Errorf("%s: %s-%d offset %d, epoch %d: error %d, %d bytes; want %d, %d", set.Name, name, n, want.Offset, want.Current, got.ErrorCode, len(got.RecordBatches), want.PartitionError, want.RecordsBytes)
+					}
+					if leader := got.CurrentLeader; want.PartitionError == errFencedLeaderEpoch && (leader.LeaderID != b.nodeID || leader.LeaderEpoch != b.epochOf(name, n)) {
+						t.Errorf("%s: %s-%d: error 74 names leader %+v", set.Name, name, n, leader)
+					}
+				}
+				for _, want := range p.Lookups {
+					compared++
+					req := kmsg.NewPtrListOffsetsRequest()
+					req.SetVersion(11)
+					rt := kmsg.NewListOffsetsRequestTopic()
+					rt.Topic = name
+					rp := kmsg.NewListOffsetsRequestTopicPartition()
+					rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = n, want.Timestamp, want.Current
+					rt.Partitions = append(rt.Partitions, rp)
+					req.Topics = append(req.Topics, rt)
+					got := c.ask(t, req).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]
+					if got.ErrorCode != want.Error || got.Offset != want.Offset {
+						t.Errorf("%s: %s-%d timestamp %d, epoch %d: error %d, offset %d; want %d, %d", set.Name, name, n, want.Timestamp, want.Current, got.ErrorCode, got.Offset, want.Error, want.Offset)
+					}
+				}
+			}
+		}
+	}
+	if compared == 0 {
+		t.Error("nothing was compared")
+	}
+	t.Logf("%d answers", compared)
+}
+
+func appendRequest(req kmsg.Request, id int32) []byte { return wire.AppendRequest(nil, req, id, nil) }
