@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
@@ -15,19 +16,29 @@ import (
 // errNotCovered: a finished copy does not make its offsets readable. Copying again and again would not help.
 var errNotCovered = errors.New("the copied segment does not continue the remote log")
 
-// copyNext copies the oldest segment that is not remote yet. Segments go in order: what local retention may delete is one offset.
+// copyNext copies the oldest segments that are not remote yet, as many as fit a turn. They go in order: what local retention may delete is one offset.
 func (t *Tier) copyNext(ctx context.Context, v *view) (more bool, err error) {
 	due := v.due()
 	t.reportLag(v.TP, due)
-	if len(due) == 0 || v.CopyDisabled {
+	if v.CopyDisabled {
 		return false, nil
 	}
-	if err := t.copySegment(ctx, v, due[0]); err != nil {
-		return false, err
+	for began := t.o.Clock(); len(due) > 0; {
+		if err := t.copySegment(ctx, v, due[0]); err != nil {
+			return false, err
+		}
+		due = due[1:]
+		t.reportLag(v.TP, due)
+		if t.o.Clock().Sub(began) >= copyTime {
+			break
+		}
 	}
-	t.reportLag(v.TP, due[1:])
-	return len(due) > 1, nil
+	return len(due) > 0, nil
 }
+
+// copyTime is after how long a partition with small segments lets others have their turn. A turn begins with a look at all local and remote segments, so
+// it should bring more than one small copy.
+const copyTime = time.Second
 
 // due are the closed segments with an offset that is neither remote nor below the log start. One that is remote in part (an unclean election left segments
 // that are not aligned) is copied whole.

@@ -32,7 +32,10 @@ type fakeLog struct {
 	epochs   *epoch.Cache
 	highest  int64
 	moves    []string
+	noRemote bool // remote.storage.enable=false
 }
+
+func (l *fakeLog) Config() partlog.Config { return partlog.Config{RemoteStorage: !l.noRemote} }
 
 func newFakeLog(epochs ...remotestorage.EpochStart) *fakeLog {
 	if len(epochs) == 0 {

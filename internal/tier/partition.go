@@ -10,6 +10,7 @@ import (
 
 // Log is what tiering needs of a partition's log on disk; *partlog.Log is one.
 type Log interface {
+	Config() partlog.Config
 	Offsets() partlog.Offsets
 	// Epochs is the log's lineage: what tells a valid remote segment from one of an abandoned leader.
 	Epochs() *epoch.Cache
@@ -34,7 +35,8 @@ type Partition struct {
 	Retention *Retention
 	// CopyDisabled is remote.copy.disable: nothing new is copied, what is remote is still read, retained and deleted.
 	CopyDisabled bool
-	// RemoteOff says that remote storage was switched off with remote.log.delete.on.disable: what is still remote is deleted, nothing is copied.
+	// RemoteOff is the owner's word that the remote part may go: remote storage was switched off with remote.log.delete.on.disable. What is still remote is
+	// deleted, nothing is copied. A log without remote storage and without that word is left alone.
 	RemoteOff bool
 }
 

@@ -204,10 +204,15 @@ func (t *Tier) scan(all bool) {
 
 	seen := make(map[remotestorage.TopicIDPartition]bool, len(parts))
 	for _, p := range parts {
-		seen[p.TP] = true
 		if p.RemoteOff && index.Partition(p.TP) == nil {
 			continue // never had anything remote
 		}
+		if !p.RemoteOff && !p.Log.Config().RemoteStorage {
+			// Its configuration may just be lost, as that of an adopted folder is. Such a log begins with its first local file, so its log start says
+			// nothing about what is remote.
+			continue
+		}
+		seen[p.TP] = true
 		if !t.known(p) {
 			t.adopt(p)
 		}

@@ -306,6 +306,22 @@ func TestRemoteStorageSwitchedOff(t *testing.T) {
 	}
 }
 
+// A log whose configuration does not have remote storage, without the word that its remote part may go, is left alone.
+func TestLogWithoutRemoteStorageIsLeftAlone(t *testing.T) {
+	log := tens(3, 0)
+	p := Partition{TP: tpOf(0), Log: log}
+	r := newRig(t, fakeRecordLogs(1), newMemStore(), p)
+	r.settle()
+	log.dropLocal(2)
+	log.noRemote, log.offsets.LogStart = true, 20 // where its first file begins
+	for _, r := range []*rig{r, r.restart(p)} {
+		r.settle()
+		if len(r.store.names()) != 15 || len(r.segments(tpOf(0))) != 3 {
+			t.Errorf("left are %v", r.store.names())
+		}
+	}
+}
+
 func TestHighestTieredStaysWhenRetentionDeletes(t *testing.T) {
 	log := tens(3, 0)
 	p := Partition{TP: tpOf(0), Log: log}
