@@ -5,9 +5,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"reflect"
 	"testing"
 
+	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/golden"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -89,6 +92,53 @@ func TestGoldenSets(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAivenReplay: what the index makes of the metadata of Aiven's plug-in agrees with what the broker answered, from the log start to the last tiered offset.
+func TestAivenReplay(t *testing.T) {
+	type offset struct{ Offset int64 }
+	type answers struct {
+		TopicID    string `json:"topic_id"`
+		Topic      string
+		Partitions []struct {
+			Partition int32
+			LogStart  offset `json:"log_start_offset"`
+			Tiered    offset `json:"latest_tiered_offset"`
+		}
+	}
+	for _, s := range golden.AivenSets(t) {
+		var a answers
+		if err := json.NewDecoder(s.Open(t, "offsets.json")).Decode(&a); err != nil {
+			t.Fatal(err)
+		}
+		x := s.Index(t)
+		for _, want := range a.Partitions {
+			b, err := io.ReadAll(s.Open(t, fmt.Sprintf("checkpoints/leader-epoch-checkpoint.%d", want.Partition)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := epoch.ParseCheckpoint(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := epoch.New(entries)
+			p := x.Partition(remotestorage.TopicIDPartition{TopicID: golden.TopicID(t, a.TopicID), Topic: a.Topic, Partition: want.Partition})
+			if off, _, ok := p.HighestOffset(l); !ok || off != want.Tiered.Offset {
+				t.Errorf("%s-%d: last tiered %d, want %d", s.Name, want.Partition, off, want.Tiered.Offset)
+			}
+			at := want.LogStart.Offset
+			for at <= want.Tiered.Offset {
+				m, last, ok := p.Find(l, at)
+				if first, _, live := remotelog.Live(l, &m); !ok || !live || first > at {
+					t.Fatalf("%s-%d: no segment holds %d", s.Name, want.Partition, at)
+				}
+				at = last + 1
+			}
+			if at != want.Tiered.Offset+1 {
+				t.Errorf("%s-%d: segments end before %d, want %d", s.Name, want.Partition, at, want.Tiered.Offset+1)
+			}
+		}
 	}
 }
 
