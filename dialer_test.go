@@ -14,8 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// kgo's metrics and the HTTP transport of the test's own default client are not ours to wait for.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*Transport).startDialConnForLocked.func1"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick")) // Sarama's, one for the process
 }
 
 // newDialer makes a dialer that tells the test what it logs.

@@ -79,7 +79,8 @@ func (t *tail) poll(ctx context.Context) bool {
 	t.mu.Unlock()
 	wanted, besides := t.wanted(d)
 	wait := time.Until(d.deadline)
-	if len(wanted) == 0 || ctx.Err() != nil || wait <= 0 && d.asked.Swap(true) {
+	over := wait < time.Millisecond || d.late.Load()
+	if len(wanted) == 0 || ctx.Err() != nil || over && d.asked.Load() {
 		return false
 	}
 	d.asked.Store(true)

@@ -1,0 +1,497 @@
+package rewind_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/internal/broker"
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/fileserver"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+// world is our broker on a directory store whose signed URLs are served over HTTP on loopback, beside the broker.
+type world struct {
+	t    *testing.T
+	b    *broker.Broker
+	addr string
+	dir  string // the store's
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir()}
+	cfg := config.NewBroker()
+	cfg.DataDir, cfg.Listen, cfg.Store = t.TempDir(), "127.0.0.1:0", "test:"
+	cfg.OffsetsPartitions, cfg.MetadataPartitions, cfg.GroupInitialRebalanceDelay = 3, 3, 0
+	for k, v := range map[string]string{"remote.log.manager.task.interval.ms": "50", "log.retention.check.interval.ms": "50"} {
+		if err := cfg.Set(k, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := broker.New(broker.Options{Config: cfg, RSM: w.store()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(context.Background()); err != nil {
+			t.Errorf("closing the broker: %v", err)
+		}
+	})
+	w.b, w.addr = b, b.Addr().String()
+	return w
+}
+
+func (w *world) store() remotestorage.RemoteStorageManager {
+	t := w.t
+	t.Helper()
+	key, err := fileserver.LoadKey(filepath.Join(t.TempDir(), "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewUnstartedServer(nil)
+	t.Cleanup(front.Close)
+	signer, err := fileserver.NewSigner(key, &url.URL{Scheme: "http", Host: front.Listener.Addr().String()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := fileserver.NewHandler(w.dir, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	front.Config.Handler = files
+	front.Start()
+	s, err := file.Open(w.dir, file.Options{Sign: signer.Sign})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	m, err := bucket.NewManager(bucket.Options{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (w *world) client(opts ...kgo.Opt) *kgo.Client {
+	w.t.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(w.addr), kgo.FetchMaxWait(200 * time.Millisecond)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+func (w *world) dialer(o rewind.Options) *rewind.Dialer {
+	w.t.Helper()
+	d, err := rewind.NewDialer(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			w.t.Error(err)
+		}
+		if n := d.Stats().MemoryInUse; n != 0 {
+			w.t.Errorf("%d bytes of the budget are still taken", n)
+		}
+	})
+	return d
+}
+
+// history makes a tiered topic of n records in each partition, most of which have left the local log when it returns.
+func (w *world) history(topic string, partitions, n int, codec kgo.CompressionCodec) {
+	t := w.t
+	t.Helper()
+	configs := map[string]*string{}
+	for k, v := range map[string]string{
+		"remote.storage.enable": "true", "internal.segment.bytes": "30000", "local.retention.bytes": "1", "retention.ms": "-1", "file.delete.delay.ms": "0",
+	} {
+		configs[k] = &v
+	}
+	c := w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8000), kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(0))
+	if _, err := kadm.NewClient(c).CreateTopic(t.Context(), int32(partitions), 1, configs, topic); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := 0; i < n; i += 20 {
+		var records []*kgo.Record
+		for j := i; j < min(n, i+20); j++ {
+			for p := range partitions {
+				value := make([]byte, 100+r.IntN(600))
+				for k := range value {
+					value[k] = byte('a' + r.IntN(26))
+				}
+				records = append(records, &kgo.Record{
+					Topic: topic, Partition: int32(p), Key: fmt.Appendf(nil, "%d-%d", p, j), Value: value, Headers: []kgo.RecordHeader{{Key: "n", Value: fmt.Append(nil, j)}},
+				})
+			}
+		}
+		if err := c.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.awaitTiered(c, topic, partitions)
+}
+
+// awaitTiered waits until the local log begins well behind the topic's: what lies before can only be read from the store.
+func (w *world) awaitTiered(c *kgo.Client, topic string, partitions int) {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		local, end := w.offsets(c, topic, partitions, -4), w.offsets(c, topic, partitions, -1)
+		done := 0
+		for p := range int32(partitions) {
+			if local[p] > 0 && end[p]-local[p] < 200 {
+				done++
+			}
+		}
+		if done == partitions {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s is not tiered: local log begins at %v, ends at %v", topic, local, end)
+		}
+	}
+}
+
+func (w *world) offsets(c *kgo.Client, topic string, partitions int, timestamp int64) map[int32]int64 {
+	w.t.Helper()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	for p := range int32(partitions) {
+		q := kmsg.NewListOffsetsRequestTopicPartition()
+		q.Partition, q.Timestamp = p, timestamp
+		t.Partitions = append(t.Partitions, q)
+	}
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(w.t.Context(), c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := make(map[int32]int64)
+	for _, p := range resp.Topics[0].Partitions {
+		out[p.Partition] = p.Offset
+	}
+	return out
+}
+
+// digest is over all that a client sees of a partition's records.
+type digest struct {
+	mu  sync.Mutex
+	by  map[int32][]string
+	sum int
+}
+
+func (d *digest) add(partition int32, offset int64, key, value []byte, headers ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.by == nil {
+		d.by = make(map[int32][]string)
+	}
+	h := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q", offset, key, value, headers))
+	d.by[partition] = append(d.by[partition], hex.EncodeToString(h[:8]))
+	d.sum++
+}
+
+func (d *digest) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sum
+}
+
+func (d *digest) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := sha256.New()
+	for _, p := range slices.Sorted(func(yield func(int32) bool) {
+		for p := range d.by {
+			if !yield(p) {
+				return
+			}
+		}
+	}) {
+		fmt.Fprintln(h, p, strings.Join(d.by[p], ","))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func kgoHeaders(r *kgo.Record) (out []string) {
+	for _, h := range r.Headers {
+		out = append(out, h.Key+"="+string(h.Value))
+	}
+	return out
+}
+
+// readAll polls until n records have come.
+func readAll(t *testing.T, c *kgo.Client, n int) *digest {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d := new(digest)
+	for d.count() < n {
+		f := c.PollFetches(ctx)
+		if err := f.Err(); err != nil {
+			t.Fatalf("%v after %d of %d records", err, d.count(), n)
+		}
+		f.EachRecord(func(r *kgo.Record) { d.add(r.Partition, r.Offset, r.Key, r.Value, kgoHeaders(r)...) })
+	}
+	return d
+}
+
+func fromStart(topic string) []kgo.Opt {
+	return []kgo.Opt{kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
+}
+
+// With the dialer and without it a consumer sees the same: across segments, into the local log, whatever the codec and the isolation level.
+func TestIdenticalRecords(t *testing.T) {
+	w := newWorld(t)
+	for name, codec := range map[string]kgo.CompressionCodec{
+		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			const partitions, n = 2, 600
+			topic := "history-" + name
+			w.history(topic, partitions, n, codec)
+			want := readAll(t, w.client(fromStart(topic)...), partitions*n)
+			for _, o := range []rewind.Options{{}, {DisableReadAhead: true, Parallelism: 1, ChunkBytes: 64 << 10}, {RemoteMaxPartitionFetchBytes: 4 << 20}} {
+				for _, level := range []kgo.IsolationLevel{kgo.ReadUncommitted(), kgo.ReadCommitted()} {
+					d := w.dialer(o)
+					got := readAll(t, w.client(append(fromStart(topic), kgo.Dialer(d.DialContext), kgo.FetchIsolationLevel(level))...), partitions*n)
+					if got.String() != want.String() {
+						t.Errorf("another digest with %+v", o)
+					}
+					if s := d.Stats(); s.DirectBytes == 0 || s.BrokerBytes == 0 || s.Fallbacks > 0 {
+						t.Errorf("%+v", s)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Several clients of one dialer share its budget.
+func TestClientsShareADialer(t *testing.T) {
+	w := newWorld(t)
+	const partitions, n = 10, 300
+	w.history("shared", partitions, n, kgo.NoCompression())
+	want := readAll(t, w.client(fromStart("shared")...), partitions*n)
+	d := w.dialer(rewind.Options{MemoryBudget: 4 << 20})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			c, err := kgo.NewClient(append(fromStart("shared"), kgo.SeedBrokers(w.addr), kgo.Dialer(d.DialContext))...)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			got := new(digest)
+			for got.count() < partitions*n {
+				f := c.PollFetches(t.Context())
+				if f.Err() != nil {
+					t.Error(f.Err())
+					return
+				}
+				f.EachRecord(func(r *kgo.Record) { got.add(r.Partition, r.Offset, r.Key, r.Value, kgoHeaders(r)...) })
+			}
+			if got.String() != want.String() {
+				t.Error("another digest")
+			}
+		})
+	}
+	wg.Wait()
+	if s := d.Stats(); s.DirectBytes == 0 || s.Fallbacks > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A group that rebalances under way: every record is processed by who owns its partition, from the offset that was committed.
+func TestGroupRebalances(t *testing.T) {
+	w := newWorld(t)
+	const partitions, n = 6, 500
+	w.history("grouped", partitions, n, kgo.NoCompression())
+	d := w.dialer(rewind.Options{})
+	var mu sync.Mutex
+	seen := make(map[int32]map[int64]bool)
+	total := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		sum := 0
+		for _, m := range seen {
+			sum += len(m)
+		}
+		return sum
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	member := func(limit int) {
+		c, err := kgo.NewClient(kgo.SeedBrokers(w.addr), kgo.Dialer(d.DialContext), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("grouped"), kgo.BlockRebalanceOnPoll(),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxPartitionBytes(20_000), kgo.FetchMaxWait(100*time.Millisecond),
+			kgo.HeartbeatInterval(50*time.Millisecond), kgo.DisableAutoCommit())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		for got := 0; total() < partitions*n && got < limit && ctx.Err() == nil; {
+			poll, done := context.WithTimeout(ctx, 300*time.Millisecond)
+			f := c.PollRecords(poll, 100)
+			done()
+			mu.Lock()
+			last := make(map[int32]int64)
+			f.EachRecord(func(r *kgo.Record) {
+				if at, ok := last[r.Partition]; ok && r.Offset != at+1 {
+					t.Errorf("partition %d: %d after %d", r.Partition, r.Offset, at)
+				}
+				last[r.Partition] = r.Offset
+				if seen[r.Partition] == nil {
+					seen[r.Partition] = make(map[int64]bool)
+				}
+				seen[r.Partition][r.Offset] = true
+				got++
+			})
+			mu.Unlock()
+			if err := c.CommitUncommittedOffsets(ctx); err != nil && ctx.Err() == nil {
+				t.Log("commit: ", err) // a rebalance came first: the records come again
+			}
+			c.AllowRebalance()
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { member(1 << 30) })
+	wg.Go(func() { member(400) }) // leaves early
+	wg.Go(func() { member(1 << 30) })
+	wg.Wait()
+	if total() != partitions*n {
+		t.Errorf("%d of %d records", total(), partitions*n)
+	}
+	if s := d.Stats(); s.DirectBytes == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// After a seek the next record is the one sought, in history and in the local log.
+func TestSeeks(t *testing.T) {
+	w := newWorld(t)
+	const n = 800
+	w.history("sought", 1, n, kgo.NoCompression())
+	d := w.dialer(rewind.Options{})
+	c := w.client(append(fromStart("sought"), kgo.Dialer(d.DialContext))...)
+	readAll(t, c, 1) // the partition is assigned by now
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 20 {
+		to := int64(r.IntN(n))
+		c.SetOffsets(map[string]map[int32]kgo.EpochOffset{"sought": {0: {Epoch: -1, Offset: to}}})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		f := c.PollFetches(ctx)
+		cancel()
+		if f.Err() != nil {
+			t.Fatal(f.Err())
+		}
+		if got := f.Records()[0]; got.Offset != to || string(got.Key) != fmt.Sprintf("0-%d", to) {
+			t.Errorf("sought %d, got %d %q", to, got.Offset, got.Key)
+		}
+	}
+	if s := d.Stats(); s.DirectBytes == 0 || s.Fallbacks > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Sarama reads through the dialer by its proxy option.
+func TestSarama(t *testing.T) {
+	w := newWorld(t)
+	const n = 1000
+	w.history("for-sarama", 1, n, kgo.SnappyCompression())
+	want := readAll(t, w.client(fromStart("for-sarama")...), n)
+	for _, version := range []sarama.KafkaVersion{sarama.V1_0_0_0, sarama.V2_8_0_0, sarama.MaxVersion} {
+		t.Run(version.String(), func(t *testing.T) {
+			d := w.dialer(rewind.Options{})
+			conf := sarama.NewConfig()
+			conf.Version = version
+			conf.Net.Proxy.Enable, conf.Net.Proxy.Dialer = true, d
+			conf.Consumer.Fetch.Default = 50_000
+			consumer, err := sarama.NewConsumer([]string{w.addr}, conf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer consumer.Close()
+			pc, err := consumer.ConsumePartition("for-sarama", 0, sarama.OffsetOldest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pc.Close()
+			got := new(digest)
+			timeout := time.After(20 * time.Second)
+			for got.count() < n {
+				select {
+				case m := <-pc.Messages():
+					got.add(m.Partition, m.Offset, m.Key, m.Value, string(m.Headers[0].Key)+"="+string(m.Headers[0].Value))
+				case <-timeout:
+					t.Fatalf("%d of %d messages", got.count(), n)
+				}
+			}
+			if got.String() != want.String() {
+				t.Error("another digest")
+			}
+			if s := d.Stats(); s.DirectBytes == 0 || s.Fallbacks > 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// kafka-go speaks Fetch 10, without topic ids, leader epochs or sessions.
+func TestKafkaGo(t *testing.T) {
+	w := newWorld(t)
+	const n = 1000
+	w.history("for-kafka-go", 1, n, kgo.GzipCompression())
+	want := readAll(t, w.client(fromStart("for-kafka-go")...), n)
+	d := w.dialer(rewind.Options{})
+	r := kafka.NewReader(kafka.ReaderConfig{
+		Brokers: []string{w.addr}, Topic: "for-kafka-go", Dialer: &kafka.Dialer{DialFunc: d.DialContext}, MaxWait: 200 * time.Millisecond, MaxBytes: 100_000,
+	})
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got := new(digest)
+	for got.count() < n {
+		m, err := r.ReadMessage(ctx)
+		if err != nil {
+			t.Fatalf("%v after %d messages", err, got.count())
+		}
+		got.add(int32(m.Partition), m.Offset, m.Key, m.Value, m.Headers[0].Key+"="+string(m.Headers[0].Value))
+	}
+	if got.String() != want.String() {
+		t.Error("another digest")
+	}
+	if s := d.Stats(); s.DirectBytes == 0 || s.Fallbacks > 0 {
+		t.Errorf("%+v", s)
+	}
+}
