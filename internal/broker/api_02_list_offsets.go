@@ -166,19 +166,29 @@ func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (t
 		offset, timestamp, epoch, ok, err := v.OffsetForTimestamp(ts)
 		return timed{offset, timestamp, epoch}, ok, err
 	}
-	offset, timestamp, epoch, ok, err := b.remote.resolver.Search(ctx, p.tp, v, v, ts)
-	return timed{offset, timestamp, epoch}, ok, err
+	var found timed
+	var ok bool
+	err := whileStartMoves(p, func() (err error) {
+		found.Offset, found.Timestamp, found.Epoch, ok, err = b.remote.resolver.Search(ctx, p.tp, v, v, ts)
+		return err
+	})
+	return found, ok, err
 }
 
 func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (timed, error) {
 	best := nothingFound
 	if b.remote != nil && b.remote.knows(p) {
-		offset, ts, epoch, ok, err := b.remote.resolver.MaxTimestamp(ctx, p.tp, view{p.log})
+		var found timed
+		var ok bool
+		err := whileStartMoves(p, func() (err error) {
+			found.Offset, found.Timestamp, found.Epoch, ok, err = b.remote.resolver.MaxTimestamp(ctx, p.tp, view{p.log})
+			return err
+		})
 		if err != nil {
 			return best, err
 		}
 		if ok {
-			best = timed{Offset: offset, Timestamp: ts, Epoch: epoch}
+			best = found
 		}
 	}
 	offset, ts, epoch, ok, err := p.log.MaxTimestamp()
@@ -189,4 +199,17 @@ func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (timed, error) 
 		best = timed{Offset: offset, Timestamp: ts, Epoch: epoch}
 	}
 	return best, nil
+}
+
+// whileStartMoves looks again after a failure that may come from what was deleted meanwhile: a lookup begins at a log start that is history when the
+// segments are looked at (cases.md row 20).
+func whileStartMoves(p *partition, look func() error) error {
+	const tries = 10
+	for try := 0; ; try++ {
+		start := p.log.Offsets().LogStart
+		err := look()
+		if err == nil || try == tries || p.log.Offsets().LogStart == start {
+			return err
+		}
+	}
 }

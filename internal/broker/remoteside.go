@@ -193,7 +193,11 @@ func (r *remoteSide) reader(p *partition, owner uint64, offset int64, committed 
 	v := view{p.log}
 	return r.pool.Get(remote.PoolKey{TP: p.tp, Committed: committed, Owner: owner}, offset,
 		func(ctx context.Context, offset int64, _ error) (remote.Range, error) {
-			return r.resolver.Resolve(ctx, p.tp, v, offset, committed)
+			rng, err := r.resolver.Resolve(ctx, p.tp, v, offset, committed)
+			if err != nil && offset < v.LogStart() {
+				return rng, locate.ErrBelowLogStart // deleted while it was looked for
+			}
+			return rng, err
 		})
 }
 
