@@ -25,6 +25,7 @@ var groupErrors = []struct {
 	{group.ErrNonEmpty, errNonEmptyGroup},
 	{group.ErrNotFound, errGroupIDNotFound},
 	{group.ErrSubscribed, errGroupSubscribed},
+	{group.ErrTooLarge, errInvalidCommitOffsetSize},
 	{group.ErrMetadataTooLarge, errOffsetMetadataTooLarge},
 	{group.ErrUnknownTopicOrPart, errUnknownTopicOrPartition},
 }

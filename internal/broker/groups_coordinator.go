@@ -169,7 +169,7 @@ func (c *coordinator) settle(id string, g *group.Group, o group.Output) {
 	end, err := c.append(o.Records)
 	if err != nil {
 		c.s.log.Error("writing to the log of consumer groups", "group", id, "partition", c.number, "err", err)
-		o = g.Failed(c.s.now(), o)
+		o = g.Failed(c.s.now(), o, failure(err))
 		// What taking the step back wants written would fail alike. It describes an empty group at most, which the next start finds out itself.
 		end = 0
 	}
@@ -186,6 +186,14 @@ func (c *coordinator) settle(id string, g *group.Group, o group.Output) {
 	} else {
 		delete(c.due, id)
 	}
+}
+
+// failure is what clients are told of a failed append. A batch that is too large will be so the next time: only that is final.
+func failure(err error) error {
+	if errors.Is(err, partlog.ErrMessageTooLarge) || errors.Is(err, partlog.ErrBatchListTooLarge) {
+		return group.ErrTooLarge
+	}
+	return group.ErrNotAvailable
 }
 
 // append writes records as one batch and returns where the log ends then.

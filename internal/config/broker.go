@@ -241,14 +241,10 @@ func brokerKey(name string) (*Key, error) {
 	if alias, ok := brokerAliases[name]; ok {
 		name = alias
 	}
-	names := make([]string, len(brokerKeys))
-	for i, k := range brokerKeys {
-		if k.Name == name {
-			return k, nil
-		}
-		names[i] = k.Name
+	if k, ok := brokerIndex[name]; ok {
+		return k, nil
 	}
-	return nil, unknownKey(name, names)
+	return nil, unknownKey(name, brokerKeys)
 }
 
 // Validate judges the values beside each other and gives all mistakes at once.

@@ -12,15 +12,15 @@ const maxMillis = maxLong / 1_000_000
 // brokerKeys are all broker configurations, in the order of their names.
 var brokerKeys = []*Key{
 	{
-		Name: "acks.all.sync", Kind: Boolean, Default: "true", check: boolean, bind: func(b *Broker) any { return &b.AcksAllSync },
+		Name: "acks.all.sync", Kind: Boolean, Default: "true", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.AcksAllSync },
 		Doc: "acks=all is answered after the records are on stable storage; one sync serves all requests that wait. false: after the write, as acks=1.",
 	},
 	{
-		Name: "advertised.listeners", Kind: String, check: address, Allowed: "host:port", bind: func(b *Broker) any { return &b.AdvertisedListener },
+		Name: "advertised.listeners", Kind: String, check: address, Allowed: "host:port", Dynamic: true, bind: func(b *Broker) any { return &b.AdvertisedListener },
 		Doc: "The address that clients are told to connect to. Empty: the one of listeners.",
 	},
 	{
-		Name: "auto.create.topics.enable", Kind: Boolean, Default: "true", check: boolean, bind: func(b *Broker) any { return &b.AutoCreateTopics },
+		Name: "auto.create.topics.enable", Kind: Boolean, Default: "true", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.AutoCreateTopics },
 		Doc: "Create a topic when a client that allows it asks for its metadata.",
 	},
 	{
@@ -33,11 +33,11 @@ var brokerKeys = []*Key{
 		Doc: "A connection without a request for this long is closed.",
 	},
 	{
-		Name: "delete.topic.enable", Kind: Boolean, Default: "true", check: boolean, bind: func(b *Broker) any { return &b.DeleteTopics },
+		Name: "delete.topic.enable", Kind: Boolean, Default: "true", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.DeleteTopics },
 		Doc: "Whether DeleteTopics is allowed.",
 	},
 	{
-		Name: "fetch.max.bytes", Kind: Int, Default: "57671680", check: integer(32, 1024, maxInt), unit: bytesUnit, bind: func(b *Broker) any { return &b.FetchMaxBytes },
+		Name: "fetch.max.bytes", Kind: Int, Default: "57671680", check: integer(32, 1024, maxInt), unit: bytesUnit, Dynamic: true, bind: func(b *Broker) any { return &b.FetchMaxBytes },
 		Doc: "The most bytes of records in one Fetch response, whatever the client asks for. A first batch that is larger is still returned whole.",
 	},
 	{
@@ -131,7 +131,7 @@ var brokerKeys = []*Key{
 		Doc: "The broker's id. broker.id is accepted too.",
 	},
 	{
-		Name: "num.partitions", Kind: Int, Default: "1", check: integer(32, 1, maxInt), bind: func(b *Broker) any { return &b.NumPartitions },
+		Name: "num.partitions", Kind: Int, Default: "1", check: integer(32, 1, maxInt), Dynamic: true, bind: func(b *Broker) any { return &b.NumPartitions },
 		Doc: "The number of partitions of a topic whose creator does not say.",
 	},
 	{
@@ -155,11 +155,11 @@ var brokerKeys = []*Key{
 		Doc: "segment.bytes of __consumer_offsets when it is made.",
 	},
 	{
-		Name: "producer.id.expiration.ms", Kind: Int, Default: "86400000", check: integer(32, 1, maxInt), unit: millisUnit, bind: func(b *Broker) any { return &b.ProducerIDExpiration },
+		Name: "producer.id.expiration.ms", Kind: Int, Default: "86400000", check: integer(32, 1, maxInt), unit: millisUnit, Dynamic: true, bind: func(b *Broker) any { return &b.ProducerIDExpiration },
 		Doc: "How long an idle producer's sequence numbers are remembered.",
 	},
 	{
-		Name: "remote.fetch.location.enable", Kind: Boolean, Default: "true", check: boolean, bind: func(b *Broker) any { return &b.LocationEnable },
+		Name: "remote.fetch.location.enable", Kind: Boolean, Default: "true", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.LocationEnable },
 		Doc: "Answer clients that ask for it with the location of a remote segment (KIP-1248). false: the broker reads it for them.",
 	},
 	{

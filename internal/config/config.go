@@ -142,18 +142,37 @@ type SynonymValue struct {
 	Source      Source
 }
 
+var (
+	topicIndex  = index(topicKeys)
+	brokerIndex = index(brokerKeys)
+)
+
+func index(keys []*Key) map[string]*Key {
+	m := make(map[string]*Key, len(keys))
+	for _, k := range keys {
+		m[k.Name] = k
+	}
+	return m
+}
+
+// maxSuggested bounds the names for which a nearest one is looked for: they come from outside.
+const maxSuggested = 100
+
 // nearest returns the known name that a mistyped one most likely meant, or "".
-func nearest(name string, known []string) string {
+func nearest(name string, known []*Key) string {
+	if len(name) > maxSuggested {
+		return ""
+	}
 	best, distance := "", len(name)/2+1
 	for _, k := range known {
-		if d := editDistance(name, k); d < distance {
-			best, distance = k, d
+		if d := editDistance(name, k.Name); d < distance {
+			best, distance = k.Name, d
 		}
 	}
 	return best
 }
 
-func unknownKey(name string, known []string) error {
+func unknownKey(name string, known []*Key) error {
 	if n := nearest(name, known); n != "" {
 		return fmt.Errorf("%w %q (did you mean %q?)", ErrUnknownKey, name, n)
 	}

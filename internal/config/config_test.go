@@ -242,7 +242,7 @@ func TestDynamic(t *testing.T) {
 	if err := c.SetDynamic(map[string]string{"log.retention.ms": "5", "group.max.size": "3"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, values := range []map[string]string{{"num.partitions": "5"}, {"group.max.size": "0"}, {"group.max.size": "4", "no.such.key": "1"}} {
+	for _, values := range []map[string]string{{"node.id": "5"}, {"group.max.size": "0"}, {"group.max.size": "4", "no.such.key": "1"}} {
 		if err := c.SetDynamic(values); err == nil {
 			t.Errorf("accepted %v", values)
 		}

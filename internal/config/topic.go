@@ -204,14 +204,10 @@ func TopicKeys() []*Key { return slices.Clone(topicKeys) }
 
 // TopicKey returns the definition of a topic key, or ErrUnknownKey.
 func TopicKey(name string) (*Key, error) {
-	names := make([]string, len(topicKeys))
-	for i, k := range topicKeys {
-		if k.Name == name {
-			return k, nil
-		}
-		names[i] = k.Name
+	if k, ok := topicIndex[name]; ok {
+		return k, nil
 	}
-	return nil, unknownKey(name, names)
+	return nil, unknownKey(name, topicKeys)
 }
 
 func mustTopicKey(name string) *Key {

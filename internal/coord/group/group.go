@@ -29,6 +29,7 @@ var (
 	ErrNonEmpty           = errors.New("group is not empty")
 	ErrNotFound           = errors.New("group does not exist")
 	ErrSubscribed         = errors.New("group is subscribed to the topic")
+	ErrTooLarge           = errors.New("record is too large for the log of groups")
 	ErrMetadataTooLarge   = errors.New("metadata of the offset is too large")
 	ErrUnknownTopicOrPart = errors.New("unknown topic or partition")
 )
@@ -50,6 +51,9 @@ func (s State) String() string {
 
 // newMemberTimeout: a member that has just been added is kept this long without a sign of life while its JoinGroup is parked.
 const newMemberTimeout = 5 * time.Minute
+
+// maxPending bounds the ids that a group has given out and that were not used yet: group.max.size does not count them.
+const maxPending = 10_000
 
 // Config is what a group needs of the broker's configuration.
 type Config struct {

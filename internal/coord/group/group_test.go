@@ -2,7 +2,7 @@ package group
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 	"testing"
 	"time"
 
@@ -41,7 +41,7 @@ func (r *rig) do(c Command) {
 	r.t.Helper()
 	o := r.g.Step(r.now, c)
 	if len(o.Records) > 0 && r.broken {
-		o = r.g.Failed(r.now, o)
+		o = r.g.Failed(r.now, o, ErrNotAvailable)
 	} else {
 		r.log = append(r.log, o.Records...)
 	}
@@ -234,6 +234,16 @@ func TestMemberIDRequired(t *testing.T) {
 	r.pass(10 * time.Second)
 	r.joined(ja)
 	r.fails(r.rejoin("b", nil), ErrUnknownMember)
+}
+
+func TestPendingIDsAreBounded(t *testing.T) {
+	r := newRig(t)
+	for i := range maxPending {
+		r.joinNew(fmt.Sprint(i), func(j *Join) { j.RequireKnownID = true })
+	}
+	r.fails(r.joinNew("more", func(j *Join) { j.RequireKnownID = true }), ErrMaxSize)
+	r.pass(time.Minute)
+	r.fails(r.joinNew("more", func(j *Join) { j.RequireKnownID = true }), ErrMemberIDRequired)
 }
 
 func TestInitialDelay(t *testing.T) {
@@ -568,7 +578,7 @@ func TestDisposable(t *testing.T) {
 	if !r.g.Disposable() {
 		t.Error("a pending member that never came left a group behind")
 	}
-	if slices.Contains([]bool{stable(t).g.Disposable()}, true) {
+	if stable(t).g.Disposable() {
 		t.Error("a stable group is disposable")
 	}
 }

@@ -49,6 +49,8 @@ func (g *Group) joinNew(now time.Time, c *Join, o *Output) {
 	switch {
 	case c.InstanceID != "" && g.static[c.InstanceID] != "":
 		g.replaceStatic(now, c, o)
+	case c.InstanceID == "" && c.RequireKnownID && len(g.pending) >= maxPending:
+		o.reply(c.Token, JoinResult{Err: ErrMaxSize, Generation: -1})
 	case c.InstanceID == "" && c.RequireKnownID:
 		g.pending[c.NewMemberID] = now.Add(c.Session)
 		o.reply(c.Token, JoinResult{Err: ErrMemberIDRequired, MemberID: c.NewMemberID, Generation: -1})

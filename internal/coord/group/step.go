@@ -37,11 +37,12 @@ func (g *Group) Step(now time.Time, c Command) Output {
 	return o
 }
 
-// Failed takes back what the step that gave o did, because its records could not be appended, and gives the replies to send instead of o's.
-func (g *Group) Failed(now time.Time, o Output) Output {
+// Failed takes back what the step that gave o did, because its records could not be appended, and gives the replies to send instead of o's: cause,
+// which is ErrNotAvailable or ErrTooLarge.
+func (g *Group) Failed(now time.Time, o Output, cause error) Output {
 	var next Output
 	for _, r := range o.Replies {
-		next.reply(r.Token, r.Result.failed(ErrNotAvailable))
+		next.reply(r.Token, r.Result.failed(cause))
 	}
 	if o.undo != nil {
 		o.undo(&next)
