@@ -3,7 +3,6 @@ package partlog
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -265,5 +264,3 @@ func TestCrashAnywhere(t *testing.T) {
 		})
 	}
 }
-
-var errDisk = errors.New("disk says no")

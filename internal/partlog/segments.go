@@ -77,9 +77,7 @@ func (h *hot) txnIndex() []byte {
 // note takes a batch that was written at position into the indexes, by Apache Kafka's rules: an entry once more than interval bytes have
 // gone by since the last one, naming the batch's last offset; never one for position 0.
 func (h *hot) note(base int64, b *batch.Header, position int64, interval int) {
-	if b.MaxTimestamp > h.maxTimestamp {
-		h.maxTimestamp, h.maxTimestampOffset = b.MaxTimestamp, b.LastOffset()
-	}
+	h.noteTime(b)
 	if position == 0 {
 		h.firstTimestamp = b.MaxTimestamp
 	}
@@ -91,6 +89,13 @@ func (h *hot) note(base int64, b *batch.Header, position int64, interval int) {
 		h.bytesSinceEntry = 0
 	}
 	h.bytesSinceEntry += b.Size()
+}
+
+// noteTime takes in a batch's largest timestamp. An empty batch has none that a search could find.
+func (h *hot) noteTime(b *batch.Header) {
+	if b.MaxTimestamp > h.maxTimestamp && b.NumRecords > 0 {
+		h.maxTimestamp, h.maxTimestampOffset = b.MaxTimestamp, b.LastOffset()
+	}
 }
 
 // noteTimeLocked adds the largest timestamp so far to the time index if it is larger than the last entry's. h.mu is held.
@@ -273,9 +278,7 @@ func (h *hot) resume(s *seg) error {
 		h.maxTimestamp, h.maxTimestampOffset = ts, offset
 	}
 	end, err := segment.ScanHeaders(h.file, from, size, make([]byte, 4096), func(b batch.Header, _ int64) bool {
-		if b.MaxTimestamp > h.maxTimestamp {
-			h.maxTimestamp, h.maxTimestampOffset = b.MaxTimestamp, b.LastOffset()
-		}
+		h.noteTime(&b)
 		return true
 	})
 	if err == nil && end != size {

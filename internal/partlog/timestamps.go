@@ -120,7 +120,7 @@ func (l *Log) scanForTimestamp(v *view, s *seg, offset, ts, atLeast int64) (foun
 	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
 		var inner error
 		_, err := segment.ScanHeaders(f, from, size, make([]byte, scanBytes), func(h batch.Header, pos int64) bool {
-			if h.MaxTimestamp < ts || h.LastOffset() < max(offset, atLeast) {
+			if h.NumRecords == 0 || h.MaxTimestamp < ts || h.LastOffset() < max(offset, atLeast) {
 				return true
 			}
 			found, ok, inner = l.searchBatch(f, &h, pos, ts, atLeast)
@@ -133,7 +133,7 @@ func (l *Log) scanForTimestamp(v *view, s *seg, offset, ts, atLeast int64) (foun
 
 // searchBatch opens one batch and looks at its records.
 func (l *Log) searchBatch(f vfs.File, h *batch.Header, pos, ts, atLeast int64) (found stamped, ok bool, err error) {
-	if h.IsLogAppendTime() && h.NumRecords > 0 {
+	if h.IsLogAppendTime() {
 		return stamped{offset: max(h.BaseOffset, atLeast), timestamp: h.MaxTimestamp, leaderEpoch: h.LeaderEpoch}, true, nil
 	}
 	buf := l.files.buffers.get(h.Size())
