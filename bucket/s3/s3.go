@@ -90,6 +90,7 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.UsePathStyle = s.pathStyle
 		o.UseAccelerate = s.accelerate
+		o.DisableLogOutputChecksumValidationSkipped = true // a range has no checksum: a line on standard error for each would be one too many
 		if s.endpoint != nil {
 			o.BaseEndpoint = aws.String(s.endpoint.String())
 		}

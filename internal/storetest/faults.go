@@ -7,7 +7,18 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 )
+
+// Leaks is for goleak: toxiproxy leaves the goroutines of connections behind that were cut while a toxic held data.
+func Leaks() []goleak.Option {
+	const tree = "github.com/Shopify/toxiproxy/v2"
+	return []goleak.Option{
+		goleak.IgnoreAnyFunction(tree + "/toxics.(*ToxicStub).Run"),
+		goleak.IgnoreAnyFunction(tree + ".(*ToxicLink).read"),
+		goleak.IgnoreAnyFunction(tree + ".(*ToxicLink).write"),
+	}
+}
 
 // Faults is a proxy before a server, whose connections can be made to misbehave.
 type Faults struct {
