@@ -26,7 +26,7 @@ import (
 // fakeBroker is one broker of one node that knows KIP-1248, with everything in a test's hands. History lies in segments that an HTTP server gives out;
 // what is behind the last segment is its local log.
 type fakeBroker struct {
-	t        *testing.T
+	t        testing.TB
 	ln       net.Listener
 	store    *fakeStore
 	sessions *session.Cache
@@ -96,7 +96,7 @@ type fakeStore struct {
 	gets    int
 }
 
-func newFakeStore(t *testing.T) *fakeStore {
+func newFakeStore(t testing.TB) *fakeStore {
 	s := &fakeStore{objects: make(map[string][]byte)}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Server.Close)
@@ -131,7 +131,7 @@ func (s *fakeStore) requests() int {
 	return s.gets
 }
 
-func newFakeBroker(t *testing.T) *fakeBroker {
+func newFakeBroker(t testing.TB) *fakeBroker {
 	t.Helper()
 	b := &fakeBroker{
 		t: t, store: newFakeStore(t), sessions: session.NewCache(100), moved: make(chan struct{}), open: make(map[net.Conn]bool), maxFetch: 18,

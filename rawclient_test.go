@@ -18,12 +18,12 @@ import (
 
 // rawClient sends single requests, so that a test says exactly what is asked.
 type rawClient struct {
-	t    *testing.T
+	t    testing.TB
 	conn net.Conn
 	corr int32
 }
 
-func dialRaw(t *testing.T, d *Dialer, b *fakeBroker) *rawClient {
+func dialRaw(t testing.TB, d *Dialer, b *fakeBroker) *rawClient {
 	t.Helper()
 	c, err := d.DialContext(t.Context(), "tcp", b.addr())
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *rawClient) fetch(version int16, wait time.Duration, asks ...ask) []kmsg
 }
 
 // nextOf is the offset behind the last whole batch.
-func nextOf(t *testing.T, p kmsg.FetchResponseTopicPartition) (next int64) {
+func nextOf(t testing.TB, p kmsg.FetchResponseTopicPartition) (next int64) {
 	t.Helper()
 	if _, err := batch.Each(p.RecordBatches, func(h batch.Header, _ []byte) error {
 		next = h.LastOffset() + 1

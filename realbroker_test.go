@@ -276,7 +276,7 @@ func TestIdenticalRecords(t *testing.T) {
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			const partitions, n = 2, 600
+			const partitions, n = 2, 300
 			topic := "history-" + name
 			w.history(topic, partitions, n, codec)
 			want := readAll(t, w.client(fromStart(topic)...), partitions*n)
