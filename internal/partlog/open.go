@@ -230,22 +230,30 @@ func (l *Log) rebuildMarked() error {
 		if !slices.Contains(l.rebuildBases, s.base) {
 			continue
 		}
-		h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
-		interval := l.Config().IndexIntervalBytes
-		err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
-			_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, pos int64) bool {
-				h.note(s.base, &b, pos, interval)
-				return true
-			})
+		if err := l.reindex(s); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// reindex makes the offset and the time index of a segment anew from its batch headers.
+func (l *Log) reindex(s *seg) error {
+	h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
+	interval := l.Config().IndexIntervalBytes
+	err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+		_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, pos int64) bool {
+			h.note(s.base, &b, pos, interval)
+			return true
 		})
-		if err != nil {
-			return fmt.Errorf("rebuilding the indexes of segment %d: %w", s.base, err)
-		}
+		return err
+	})
+	if err == nil {
 		h.finishTime(s.base)
-		if err := l.writeRebuilt(s, h); err != nil {
-			return err
-		}
+		err = l.writeIndexFiles(s, h)
+	}
+	if err != nil {
+		return fmt.Errorf("making the indexes of segment %d anew: %w", s.base, err)
 	}
 	return nil
 }

@@ -152,10 +152,7 @@ func (l *Log) firstBatch(r io.ReaderAt, s *seg, offset, size int64) (first batch
 	from, ok := l.hints.get(s, offset)
 	if !ok {
 		if from, err = l.lookup(s, offset); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return first, 0, false, err
-			}
-			from = 0 // a damaged index costs time, not data
+			from = 0 // a damaged or missing index costs time, not data
 		}
 	}
 	scratch := l.files.buffers.get(scanBytes)

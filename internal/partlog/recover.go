@@ -171,16 +171,25 @@ func (l *Log) writeRebuilt(s *seg, h *hot) error {
 	if err := syncFile(l.fs, l.path(s.base, segment.LogSuffix)); err != nil {
 		return fmt.Errorf("syncing segment %d: %w", s.base, err)
 	}
-	for suffix, content := range map[string][]byte{segment.IndexSuffix: h.index, segment.TimeIndexSuffix: h.time, segment.TxnIndexSuffix: h.txn} {
+	path := l.path(s.base, segment.TxnIndexSuffix)
+	var err error
+	if len(h.txn) == 0 {
+		err = removeIfThere(l.fs, path)
+	} else {
+		err = createFile(l.fs, path, h.txn, true)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the transaction index of segment %d: %w", s.base, err)
+	}
+	return l.writeIndexFiles(s, h)
+}
+
+// writeIndexFiles replaces the offset and the time index, synced.
+func (l *Log) writeIndexFiles(s *seg, h *hot) error {
+	for suffix, content := range map[string][]byte{segment.IndexSuffix: h.index, segment.TimeIndexSuffix: h.time} {
 		path := l.path(s.base, suffix)
 		l.files.forget(path)
-		var err error
-		if suffix == segment.TxnIndexSuffix && len(content) == 0 {
-			err = removeIfThere(l.fs, path)
-		} else {
-			err = createFile(l.fs, path, content, true)
-		}
-		if err != nil {
+		if err := createFile(l.fs, path, content, true); err != nil {
 			return fmt.Errorf("writing %s of segment %d: %w", suffix, s.base, err)
 		}
 	}

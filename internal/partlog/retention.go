@@ -28,7 +28,7 @@ func (l *Log) ApplyRetention(now time.Time) ([]DeletedSegment, error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}
-	l.producers.Expire(now.UnixMilli() - l.config.Load().ProducerExpiryMs)
+	l.producers.Expire(now.UnixMilli(), l.config.Load().ProducerExpiryMs)
 	if err := l.removeDoomed(now); err != nil {
 		return nil, err
 	}

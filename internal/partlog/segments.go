@@ -214,11 +214,14 @@ func (l *Log) heat(s *seg) (*hot, error) {
 		return h, nil
 	}
 	h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
-	var err error
-	if h.index, err = l.loadIndex(s, segment.IndexSuffix); err != nil {
-		return nil, err
+	err := l.loadIndexes(s, h)
+	if errors.Is(err, segment.ErrCorruptIndex) {
+		l.logger.Warn("index is damaged, making it anew", "partition", l.tp.String(), "segment", s.base, "error", err)
+		if err = l.reindex(s); err == nil {
+			err = l.loadIndexes(s, h)
+		}
 	}
-	if h.time, err = l.loadIndex(s, segment.TimeIndexSuffix); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if h.txn, err = readFile(l.fs, l.path(s.base, segment.TxnIndexSuffix)); err != nil {
@@ -233,6 +236,14 @@ func (l *Log) heat(s *seg) (*hot, error) {
 	}
 	s.hot.Store(h)
 	return h, nil
+}
+
+func (l *Log) loadIndexes(s *seg, h *hot) (err error) {
+	if h.index, err = l.loadIndex(s, segment.IndexSuffix); err != nil {
+		return err
+	}
+	h.time, err = l.loadIndex(s, segment.TimeIndexSuffix)
+	return err
 }
 
 // loadIndex reads an index file into memory. One that is longer than its entries (a broker that preallocates was stopped hard) is cut to them.

@@ -17,6 +17,8 @@ import (
 // log start, and not below what SetHighestRemoteOffset said is there already. A segment whose files cannot be read ends the list, with a line in the log: the
 // segments behind it must not be copied before it.
 func (l *Log) Tierable() []SegmentFiles {
+	l.swapMu.RLock()
+	defer l.swapMu.RUnlock()
 	l.state.RLock()
 	segs, stable, logStart, done := l.state.segs, l.state.lastStable, l.state.logStart, l.state.highestRemote
 	l.state.RUnlock()
@@ -30,7 +32,7 @@ func (l *Log) Tierable() []SegmentFiles {
 			break
 		}
 		f, err := l.segmentFiles(s, end)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !slices.Contains(l.segments(), s) {
 			continue // deleted meanwhile
 		}
 		if err != nil {

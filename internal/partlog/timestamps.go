@@ -52,8 +52,8 @@ func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, leaderEpoch
 func (l *Log) MaxTimestamp() (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
 	return l.findRecord(func(v *view) (stamped, bool, error) {
 		best, in := int64(segment.NoTimestamp), -1
-		for i, s := range v.segs {
-			ts, err := l.segmentMaxTimestamp(s)
+		for i := range v.segs {
+			ts, err := l.maxTimestampFrom(v, i)
 			if err != nil {
 				return stamped{}, false, err
 			}
@@ -69,7 +69,7 @@ func (l *Log) MaxTimestamp() (offset, timestamp int64, leaderEpoch int32, ok boo
 		if err != nil {
 			from = s.base
 		}
-		return l.scanForTimestamp(v, s, from, best, s.base)
+		return l.scanForTimestamp(v, s, max(from, v.localStart), best, v.localStart)
 	})
 }
 
@@ -94,6 +94,30 @@ func (l *Log) findRecord(find func(v *view) (stamped, bool, error)) (offset, tim
 		}
 		return f.offset, f.timestamp, f.leaderEpoch, true, nil
 	}
+}
+
+// maxTimestampFrom is the largest timestamp of the i-th segment that is not below the log start. Where the log start lies inside it, the batches from there on
+// are looked at one by one.
+func (l *Log) maxTimestampFrom(v *view, i int) (largest int64, err error) {
+	s := v.segs[i]
+	if s.base >= v.localStart {
+		return l.segmentMaxTimestamp(s)
+	}
+	from, err := l.lookup(s, v.localStart)
+	if err != nil {
+		from = 0
+	}
+	largest = segment.NoTimestamp
+	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+		_, err := segment.ScanHeaders(f, from, s.size.Load(), make([]byte, scanBytes), func(h batch.Header, _ int64) bool {
+			if h.NumRecords > 0 && h.LastOffset() >= v.localStart {
+				largest = max(largest, h.MaxTimestamp)
+			}
+			return true
+		})
+		return err
+	})
+	return largest, err
 }
 
 // segmentMaxTimestamp is the largest timestamp in a segment.

@@ -60,7 +60,7 @@ func (c *Change) Data(h *batch.Header, checkSequence bool) error {
 	}
 	p.takeEpoch(h.ProducerEpoch)
 	p.remember(Batch{LastSequence: h.LastSequence(), LastOffset: h.LastOffset(), OffsetDelta: h.LastOffsetDelta, Timestamp: h.MaxTimestamp})
-	p.lastTimestamp = h.MaxTimestamp
+	p.lastTimestamp, p.quietSinceMs = h.MaxTimestamp, 0
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (c *Change) Marker(h *batch.Header, m Marker, check bool) error {
 	}
 	p.takeEpoch(h.ProducerEpoch)
 	p.coordinatorEpoch = m.CoordinatorEpoch
-	p.lastTimestamp = h.MaxTimestamp
+	p.lastTimestamp, p.quietSinceMs = h.MaxTimestamp, 0
 	return nil
 }
 

@@ -63,6 +63,7 @@ type producer struct {
 	known            bool // epoch is one that was seen; false: any sequence is welcome
 	coordinatorEpoch int32
 	lastTimestamp    int64
+	quietSinceMs     int64 // see Expire; 0: it has written since
 	txnFirstOffset   int64 // -1: no transaction open
 	batches          [Window]Batch
 	n                int
@@ -170,10 +171,15 @@ func (s *State) StableAfter(txn CompletedTxn) int64 {
 // Open is a copy of the open transactions, oldest first.
 func (s *State) Open() []OpenTxn { return slices.Clone(s.open) }
 
-// Expire forgets producers without an open transaction whose last batch is older than before (epoch milliseconds).
-func (s *State) Expire(before int64) {
+// Expire forgets producers without an open transaction that have not written for longer than expiryMs. The state has no clock: a producer's time begins
+// with the first Expire after it wrote (or after it was loaded), in the caller's time and not that of its records, which may be years old.
+func (s *State) Expire(nowMs, expiryMs int64) {
 	for id, p := range s.producers {
-		if p.txnFirstOffset < 0 && p.lastTimestamp < before {
+		switch {
+		case p.txnFirstOffset >= 0:
+		case p.quietSinceMs == 0:
+			p.quietSinceMs = nowMs
+		case nowMs-p.quietSinceMs > expiryMs:
 			delete(s.producers, id)
 		}
 	}
