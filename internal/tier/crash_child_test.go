@@ -100,6 +100,8 @@ func rounds(t *testing.T, n int) int {
 		if _, err := fmt.Sscan(s, &n); err != nil {
 			t.Fatal(err)
 		}
+	} else if testing.Short() {
+		n = min(n, 4)
 	}
 	return n
 }

@@ -33,7 +33,7 @@ func epochEnd(lineage []remotestorage.EpochStart, e int32) (last int64, ok bool)
 type extent struct {
 	first, last int64
 	bytes       int64
-	maxMs       int64
+	maxMs       int64 // negative: nobody knows
 }
 
 // liveExtents are the finished segments' offsets on the lineage, in order. A segment whose live offsets another one holds already (a repeated copy) is left
@@ -50,6 +50,9 @@ func liveExtents(lineage remotelog.Lineage, segments []remotestorage.RemoteLogSe
 			continue
 		}
 		e := extent{first: first, last: last, bytes: int64(md.SegmentSizeInBytes), maxMs: md.MaxTimestampMs}
+		if e.maxMs < 0 { // no record has a timestamp: it is at least as old as its copy
+			e.maxMs = md.EventTimestampMs
+		}
 		if n := len(live); n > 0 && live[n-1].last >= e.last {
 			continue
 		}

@@ -18,7 +18,7 @@ func expired(extents []extent, activeBytes int64, logStart int64, r *Retention, 
 	for _, e := range extents {
 		switch {
 		case e.last < logStart: // deleted already but for its objects
-		case byTime && e.maxMs <= expiry:
+		case byTime && e.maxMs >= 0 && e.maxMs <= expiry:
 			newStart, reason = e.last+1, "retention.ms"
 		case bySize && over >= e.bytes:
 			newStart, reason = e.last+1, "retention.bytes"

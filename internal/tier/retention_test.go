@@ -36,6 +36,7 @@ func TestExpired(t *testing.T) {
 		{name: "both", extents: four, r: &Retention{Ms: 10_000, Bytes: 250}, nowMs: 20_000, want: 20, wantWhy: "retention.bytes"},
 		{name: "what lies below the log start is not counted twice", extents: four, start: 15, r: &Retention{Ms: -1, Bytes: 250}, want: 20, wantWhy: "retention.bytes"},
 		{name: "log start inside a segment that stays", extents: four, start: 15, r: &Retention{Ms: -1, Bytes: 350}, want: 15},
+		{name: "records without timestamps", extents: []extent{{0, 9, 100, -1}}, r: &Retention{Ms: 0, Bytes: -1}, nowMs: 1e12, want: 0},
 		{name: "nothing there", extents: nil, start: 7, r: &Retention{Ms: 0, Bytes: 0}, want: 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -135,12 +136,13 @@ func TestRetentionFollowsTheLineage(t *testing.T) {
 		{StartOffset: 51, EndOffset: 99, SegmentLeaderEpochs: []remotestorage.EpochStart{{LeaderEpoch: 2, StartOffset: 51}}},
 		{StartOffset: 80, EndOffset: 120, SegmentLeaderEpochs: []remotestorage.EpochStart{{LeaderEpoch: 1, StartOffset: 80}}},
 	}
+	segments[0].MaxTimestampMs, segments[0].EventTimestampMs = -1, 77
 	for i := range segments {
 		segments[i].State = remotestorage.CopySegmentFinished
 		segments[i].SegmentSizeInBytes = 100
 	}
 	live := liveExtents(lineage, segments)
-	want := []extent{{0, 39, 100, 0}, {40, 50, 100, 0}, {51, 99, 100, 0}}
+	want := []extent{{0, 39, 100, 77}, {40, 50, 100, 0}, {51, 99, 100, 0}}
 	if len(live) != len(want) {
 		t.Fatalf("live %v", live)
 	}
