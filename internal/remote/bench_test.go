@@ -84,7 +84,7 @@ func totalSize(segs []*segment) (n int64) {
 }
 
 // readAll reads everything and drops it.
-func readAll(b *testing.B, r *Reader, segs []*segment, wait time.Duration, rate float64, limit int) {
+func readAll(b testing.TB, r *Reader, segs []*segment, wait time.Duration, rate float64, limit int) {
 	w := &world{segments: segs, wrap: func(s *segment, _ int, _ Source) Source { return &far{object: s.object, wait: wait, rate: rate} }}
 	p := r.Open(testTP, 0, w.resolve)
 	defer p.Close()
@@ -114,7 +114,7 @@ func readAll(b *testing.B, r *Reader, segs []*segment, wait time.Duration, rate 
 }
 
 // plainGets is the yardstick: so many GETs of a chunk's size at once, each into memory of its own, which is dropped.
-func plainGets(b *testing.B, segs []*segment, wait time.Duration, rate float64, chunk, parallel int) {
+func plainGets(b testing.TB, segs []*segment, wait time.Duration, rate float64, chunk, parallel int) {
 	type get struct {
 		src      *far
 		from, to int64

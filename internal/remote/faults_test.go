@@ -344,6 +344,7 @@ func FuzzSegment(f *testing.F) {
 	f.Add(append(bytes.Clone(s.object), 1, 2, 3), int64(10), uint16(70), uint16(200))
 	r := NewReader(Options{ReadAhead: true})
 	f.Fuzz(func(t *testing.T, object []byte, from int64, start, cut uint16) {
+		object = object[:min(len(object), 4096)]
 		p := newPartitionReader(r, testTP, max(from, 0)%1001, nil)
 		size := int64(len(object))
 		st := newStream(Range{Segment: Segment{BaseOffset: 0, EndOffset: 1000, Size: size}, StartPosition: int64(start), EndPosition: size, LastOffset: 1000}, p.next)

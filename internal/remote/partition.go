@@ -107,23 +107,41 @@ func (p *PartitionReader) Available() (bytes int, err error) {
 }
 
 func (p *PartitionReader) availableLocked() (int, error) {
-	if s := p.frontLocked(); s != nil && s.ready.len() > 0 {
-		return s.readyBytes, nil
-	}
-	if p.err != nil {
+	ready := p.readyLocked()
+	if ready == 0 && p.err != nil {
 		p.reported = true
 		return 0, p.err
 	}
-	p.hungerLocked()
-	return 0, nil
+	p.cameLocked(ready)
+	return ready, nil
 }
 
-// hungerLocked notes that the consumer waits.
-func (p *PartitionReader) hungerLocked() {
-	if p.starved && p.wanted && !p.parked {
+// readyLocked is what Read would give now.
+func (p *PartitionReader) readyLocked() int {
+	if s := p.frontLocked(); s != nil {
+		return s.readyBytes
+	}
+	return 0
+}
+
+// stashLocked is how many bytes were asked for and not delivered: what the next Read has to choose from, the beginning of a batch at the end included.
+func (p *PartitionReader) stashLocked() int64 {
+	if s := p.frontLocked(); s != nil {
+		return s.reqPos - s.deliverPos
+	}
+	return 0
+}
+
+// cameLocked notes that the consumer is here and finds so many bytes: none, or without read-ahead fewer than it will ask for, means work.
+func (p *PartitionReader) cameLocked(ready int) {
+	if ready > 0 && (p.r.opts.ReadAhead || p.stashLocked() >= int64(p.limit)) {
 		return
 	}
-	p.starved, p.wanted, p.parked = true, true, false
+	if p.wanted && !p.parked && (p.starved || ready > 0) {
+		return
+	}
+	p.wanted, p.parked, p.settled, p.told = true, false, false, false
+	p.starved = p.starved || ready == 0
 	p.kick()
 }
 
@@ -193,9 +211,7 @@ func (p *PartitionReader) Subscribe(wake func()) (cancel func()) {
 	p.subID++
 	id := p.subID
 	p.subs[id] = wake
-	if s := p.frontLocked(); s == nil || s.ready.len() == 0 {
-		p.hungerLocked()
-	}
+	p.cameLocked(p.readyLocked())
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()

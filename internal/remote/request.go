@@ -95,16 +95,20 @@ func (p *PartitionReader) wishLocked() (wish, bool) {
 		if w.need && (p.r.opts.ReadAhead || flying == 0) && (flying < p.r.opts.Parallelism || w.alone) {
 			return w, true
 		}
-		free := p.r.opts.ReadAhead && count < p.window && flying < p.r.opts.Parallelism
+		free := count < p.window && flying < p.r.opts.Parallelism
+		if !p.r.opts.ReadAhead {
+			free = flying == 0 && p.wanted && s == checking && p.stashLocked() < int64(p.limit)
+		}
 		return w, free && held+int64(w.size()) <= p.r.opts.Budget.share()
 	}
 	return wish{}, false
 }
 
-// growLocked doubles the window when the consumer had to wait though the window was full. A slow consumer never waits, so its window stays small.
+// growLocked widens the window when the consumer had to wait though the window was full: one, four, sixteen chunks, so that a long read is at full speed
+// after two steps. A slow consumer never waits, so its window stays small.
 func (p *PartitionReader) growLocked(count int) {
 	if p.starved && p.fed && count >= p.window {
-		p.window = min(2*p.window, 2*p.r.opts.Parallelism)
+		p.window = min(4*p.window, 2*p.r.opts.Parallelism)
 		p.fed = false
 	}
 	if p.anyReadyLocked() {
@@ -142,6 +146,9 @@ func (s *stream) nextRange(p *PartitionReader, needed bool) (wish, bool) {
 func (p *PartitionReader) cutToChunk(w *wish) {
 	size := int64(p.chunkBytes())
 	if p.r.opts.Cache == nil {
+		if !p.r.opts.ReadAhead && p.limit > 0 { // what is there counts
+			size = max(min(size, int64(p.limit)-(w.start-w.s.deliverPos)), minChunk)
+		}
 		w.end = min(w.end, w.start+size)
 		return
 	}
@@ -156,9 +163,6 @@ func (p *PartitionReader) chunkBytes() int {
 	size := p.r.chunkSize
 	if p.r.opts.Cache != nil {
 		return size
-	}
-	if !p.r.opts.ReadAhead && p.limit > 0 {
-		size = min(size, max(p.limit, minChunk))
 	}
 	return min(size, floorClass(p.r.opts.Budget.share()/2))
 }
