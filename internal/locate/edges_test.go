@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/golden"
 	"github.com/rewind-kafka/rewind/internal/locate"
 	"github.com/rewind-kafka/rewind/internal/remote"
@@ -199,6 +200,24 @@ func TestDamagedLog(t *testing.T) {
 		if err == nil && data.Records.Release != nil {
 			data.Records.Release()
 		}
+	}
+}
+
+// TestFlippedByte: a lookup by timestamp does not answer out of a batch whose CRC is wrong.
+func TestFlippedByte(t *testing.T) {
+	d := damage(t, segment.LogSuffix, func(path string) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[batch.HeaderSize+2] ^= 1
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
+	var place *remote.PlaceError
+	if _, _, _, _, err := d.resolver.OffsetForTimestamp(ctx, d.p.TopicIDPartition, d.view, 0); !errors.Is(err, batch.ErrCorrupt) || !errors.Is(err, remote.ErrDamaged) || !errors.As(err, &place) || place.Offset != 0 {
+		t.Errorf("%v, want %v with its place", err, batch.ErrCorrupt)
 	}
 }
 

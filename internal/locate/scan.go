@@ -20,6 +20,7 @@ type batchStream struct {
 	position int64 // of the batch that header was read of, or of the next one
 	rest     int64 // bytes of that batch that were not read yet
 	read     int64
+	head     [batch.HeaderSize]byte
 }
 
 func (r *Resolver) stream(ctx context.Context, m *remotestorage.RemoteLogSegmentMetadata, start, end int64) (*batchStream, error) {
@@ -43,13 +44,12 @@ func (s *batchStream) next() (batch.Header, error) {
 		}
 		s.rest = 0
 	}
-	var head [batch.HeaderSize]byte
-	n, err := io.ReadFull(s.buf, head[:])
+	n, err := io.ReadFull(s.buf, s.head[:])
 	s.read += int64(n)
 	if err != nil {
 		return batch.Header{}, eof(err)
 	}
-	h, err := batch.ParseHeader(head[:])
+	h, err := batch.ParseHeader(s.head[:])
 	if err != nil {
 		return h, err
 	}
@@ -61,19 +61,23 @@ func (s *batchStream) next() (batch.Header, error) {
 // start is where the batch begins whose header was read last.
 func (s *batchStream) start() int64 { return s.position - batch.HeaderSize }
 
-// payload reads what follows the header, at most limit bytes; memory grows with what arrives.
-func (s *batchStream) payload(limit int64) ([]byte, error) {
+// payload reads what follows the header h, at most limit bytes, and checks the batch's CRC; memory grows with what arrives.
+func (s *batchStream) payload(h *batch.Header, limit int64) ([]byte, error) {
 	if s.rest > limit {
 		return nil, fmt.Errorf("%w: batch of %d bytes", segment.ErrTooLarge, s.rest)
 	}
 	b, err := io.ReadAll(io.LimitReader(s.buf, s.rest))
 	s.read += int64(len(b))
 	s.position += int64(len(b))
-	if err == nil && int64(len(b)) < s.rest {
-		err = batch.ErrShort
-	}
+	short := int64(len(b)) < s.rest
 	s.rest = 0
-	return b, err
+	switch {
+	case err != nil:
+		return nil, err
+	case short:
+		return nil, batch.ErrShort
+	}
+	return b, batch.CheckCRC(h, s.head[:], b)
 }
 
 // eof makes one error of the ways in which an object can end.

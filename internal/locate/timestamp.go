@@ -108,7 +108,7 @@ func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wante
 			return timed{}, false, nil
 		}
 		if err != nil {
-			return timed{}, false, placeError(&h.m, from, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
+			return timed{}, false, searchError(&h.m, from, err)
 		}
 		if b.BaseOffset > h.last {
 			return timed{}, false, nil
@@ -118,12 +118,20 @@ func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wante
 		}
 		found, ok, err := r.lookInto(ctx, s, &b, &dec, from, wanted)
 		if err != nil {
-			return timed{}, false, placeError(&h.m, b.BaseOffset, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
+			return timed{}, false, searchError(&h.m, b.BaseOffset, err)
 		}
 		if ok {
 			return found, true, nil
 		}
 	}
+}
+
+// searchError says where a search by timestamp ended, and whether what lies there is damaged.
+func searchError(m *remotestorage.RemoteLogSegmentMetadata, offset int64, err error) error {
+	if errors.Is(err, batch.ErrCorrupt) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, batch.ErrShort) {
+		err = fmt.Errorf("%w: %w", remote.ErrDamaged, err)
+	}
+	return placeError(m, offset, segment.LogSuffix, fmt.Errorf("searching by timestamp: %w", err))
 }
 
 var errFound = errors.New("found")
@@ -136,7 +144,7 @@ func (r *Resolver) lookInto(ctx context.Context, s *batchStream, b *batch.Header
 	case <-ctx.Done():
 		return timed{}, false, ctx.Err()
 	}
-	payload, err := s.payload(maxBatch)
+	payload, err := s.payload(b, maxBatch)
 	if err != nil {
 		return timed{}, false, err
 	}
