@@ -55,7 +55,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if upstream, err = d.secure(ctx, upstream, host); err != nil {
 		return nil, err
 	}
-	if d.opts.DisableRemoteFetch {
+	if d.opts.DisableRemoteFetch && d.opts.RemoteMaxPartitionFetchBytes == 0 {
 		return upstream, nil
 	}
 	c, err := d.open(upstream, host)

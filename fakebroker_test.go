@@ -45,6 +45,8 @@ type fakeBroker struct {
 	maxFetch     int16                                                        // newest Fetch version
 	fetchError   func(p *fakePart, offset int64, askedForLocation bool) int16 // of a partition
 	loseSessions bool
+	// seenRemoteMax hears of KIP-1178's limit in each partition of a fetch.
+	seenRemoteMax func(int32)
 
 	// What it saw.
 	locations   map[string]int // by object: answers with a location
@@ -484,6 +486,16 @@ func (b *fakeBroker) readPartLocked(q *session.Part, asked, committed bool, limi
 				r.Aborted = p.overlapping(q.FetchOffset, r.Location.LastOffset)
 			}
 			return r
+		}
+		remoteMax, err := wire.RemotePartitionMaxBytes(&q.FetchRequestTopicPartition)
+		if err != nil {
+			b.t.Error(err)
+		}
+		if b.seenRemoteMax != nil {
+			b.seenRemoteMax(remoteMax)
+		}
+		if remoteMax >= 0 {
+			limit = int(remoteMax)
 		}
 		p.fill(&r, s.batches, q.FetchOffset, p.hw, limit, whole, committed)
 		return r

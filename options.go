@@ -29,10 +29,11 @@ const (
 
 // Options of a Dialer. The zero value reads directly whatever brokers give signed locations for, within 64 MiB.
 type Options struct {
-	// DisableRemoteFetch is fetch.remote.enabled=false: everything is passed through untouched, as without the dialer.
+	// DisableRemoteFetch is fetch.remote.enabled=false: nothing is read directly. Without RemoteMaxPartitionFetchBytes the dialer then stays out of the
+	// way altogether; with it, it still tells the broker that limit.
 	DisableRemoteFetch bool
-	// RemoteMaxPartitionFetchBytes is remote.max.partition.fetch.bytes (KIP-1178): the most bytes of history in one answer for one partition, be it read
-	// directly or by the broker. 0 leaves it at the client's max.partition.fetch.bytes.
+	// RemoteMaxPartitionFetchBytes is remote.max.partition.fetch.bytes (KIP-1178): the most bytes of history in one answer for one partition, read directly
+	// or by the broker. 0 leaves it at the client's max.partition.fetch.bytes.
 	RemoteMaxPartitionFetchBytes int32
 	// SupportedStorageFormatVersions are the segment formats asked for; only ApacheKafkaV1 exists, and is the default.
 	SupportedStorageFormatVersions []string

@@ -430,3 +430,21 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// Without direct reads the broker is still told how much of history it may send.
+func TestRemoteMaxWithoutDirectReads(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 1, 50, 10, 1000)
+	limits := make(map[int32]int)
+	b.seenRemoteMax = func(n int32) { limits[n]++ }
+	d := newDialer(t, Options{DisableRemoteFetch: true, RemoteMaxPartitionFetchBytes: 300_000})
+	req := fetchOf(11, time.Second, at(p, 0))
+	req.Topics[0].Partitions[0].PartitionMaxBytes = 20_000
+	c := dialRaw(t, d, b)
+	c.send(req)
+	r := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
+	if len(r.RecordBatches) < 200_000 || b.tagged > 0 || limits[300_000] != 1 || d.Stats().DirectBytes > 0 {
+		t.Errorf("%d bytes, asked for a location %d times, limits %v", len(r.RecordBatches), b.tagged, limits)
+	}
+}

@@ -133,7 +133,7 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	if o.RemoteMaxPartitionFetchBytes > 0 {
 		wire.SetRemotePartitionMaxBytes(q, o.RemoteMaxPartitionFetchBytes)
 	}
-	wire.SetLocationRequested(q, !p.b.d.episodes.active(p.key))
+	wire.SetLocationRequested(q, !o.DisableRemoteFetch && !p.b.d.episodes.active(p.key))
 	return a, false, true
 }
 
@@ -186,7 +186,9 @@ func (b *brokerConn) undecodable(err error, d *demand) {
 func (b *brokerConn) newFetch(d *demand) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.Version, req.IsolationLevel, req.Rack, req.ReplicaID = d.version, d.isolation, d.rack, -1
-	wire.SetSupportedStorageFormatVersions(req, b.d.opts.SupportedStorageFormatVersions)
+	if !b.d.opts.DisableRemoteFetch {
+		wire.SetSupportedStorageFormatVersions(req, b.d.opts.SupportedStorageFormatVersions)
+	}
 	return req
 }
 
