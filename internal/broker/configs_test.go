@@ -137,7 +137,6 @@ func TestAlterTopicConfigs(t *testing.T) {
 		"value":             {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "x")}, kerr.InvalidConfig},
 		"good beside bad":   {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "5"), set(kadm.SetConfig, "segment.bytes", "1")}, kerr.InvalidConfig},
 		"append to no list": {[]kadm.AlterConfig{set(kadm.AppendConfig, "retention.ms", "5")}, kerr.InvalidConfig},
-		"empty list":        {[]kadm.AlterConfig{set(kadm.SubtractConfig, "cleanup.policy", "compact")}, kerr.InvalidConfig},
 		"twice":             {[]kadm.AlterConfig{set(kadm.SetConfig, "retention.ms", "5"), set(kadm.SetConfig, "retention.ms", "6")}, kerr.InvalidRequest},
 		"null":              {[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms"}}, kerr.InvalidRequest},
 		"remote, no store":  {[]kadm.AlterConfig{set(kadm.SetConfig, "remote.storage.enable", "true")}, kerr.InvalidConfig},

@@ -13,9 +13,9 @@ const (
 // topicKeys are all topic configurations, in the order of their names.
 var topicKeys = []*Key{
 	{
-		Name: "cleanup.policy", Kind: List, Default: "delete", check: listOf("compact", "delete"), Allowed: "delete, compact, or both",
+		Name: "cleanup.policy", Kind: List, Default: "delete", check: listOf("compact", "delete"), Allowed: "delete, compact, both, or empty",
 		Synonyms: []Synonym{{"log.cleanup.policy", 1}},
-		Doc:      "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the latest record of each key. A topic with compact cannot have remote storage.",
+		Doc:      "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the latest record of each key, empty keeps everything. A topic with compact cannot have remote storage.",
 	},
 	{
 		Name: "compression.type", Kind: String, Default: "producer", check: only("producer", "batches are stored with the codec that the producer used"), Allowed: "producer",

@@ -62,22 +62,19 @@ func oneOf(allowed ...string) check {
 	}
 }
 
-// listOf is a comma separated list of distinct members, at least one.
+// listOf is a comma separated list, which may be empty. A member that is given twice counts once.
 func listOf(allowed ...string) check {
 	return func(v string) (string, error) {
-		items := SplitList(v)
-		if len(items) == 0 {
-			return "", errors.New("must not be empty")
-		}
+		items, kept := SplitList(v), []string(nil)
 		for i, item := range items {
 			if !slices.Contains(allowed, item) {
 				return "", fmt.Errorf("must be one or more of: %s", strings.Join(allowed, ", "))
 			}
-			if slices.Contains(items[:i], item) {
-				return "", fmt.Errorf("%s is given twice", item)
+			if !slices.Contains(items[:i], item) {
+				kept = append(kept, item)
 			}
 		}
-		return strings.Join(items, ","), nil
+		return strings.Join(kept, ","), nil
 	}
 }
 
@@ -184,8 +181,8 @@ const noFlush = "acks=all is what puts records on stable storage (acks.all.sync)
 // only is a key of Kafka's that has one value here: better a refusal than a promise that is not kept.
 func only(value, why string) check {
 	return func(v string) (string, error) {
-		if v == value {
-			return v, nil
+		if strings.EqualFold(v, value) {
+			return value, nil
 		}
 		return "", fmt.Errorf("only %s is supported: %s", value, why)
 	}
