@@ -111,7 +111,7 @@ func TestKilledAtRandomPoints(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	killAtRandomPoints(t, "file://"+dir, rounds(t, 15), func() map[string]int64 { return filesIn(t, dir) })
+	killAtRandomPoints(t, "file://"+dir, rounds(t, 10), func() map[string]int64 { return filesIn(t, dir) })
 }
 
 // killAtRandomPoints kills a tiering node again and again, and after each death checks what it had promised, lets the next start clean up, and checks that

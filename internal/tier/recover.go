@@ -1,6 +1,8 @@
 package tier
 
 import (
+	"slices"
+
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -39,24 +41,45 @@ func firstHeld(segments []remotestorage.RemoteLogSegmentMetadata, o partlog.Offs
 }
 
 // adoptDeletedTopics finds partitions that are recorded but whose topic has gone: a deletion that a stop has cut off.
+//
+// A metadata topic that was taken over from a cluster of several brokers names topics that this node never had, whose objects are not its to delete. So a topic
+// with segments of another broker is left alone, unless its deletion is recorded (see purge).
 func (t *Tier) adoptDeletedTopics() {
 	if t.o.TopicExists == nil {
 		return
 	}
-	exists := map[remotestorage.UUID]bool{}
+	gone := map[remotestorage.UUID][]remotestorage.TopicIDPartition{}
 	for _, tp := range t.o.Metadata.Index().Partitions() {
-		known, asked := exists[tp.TopicID]
-		if !asked {
-			known = t.o.TopicExists(tp.TopicID)
-			exists[tp.TopicID] = known
-		}
-		if known {
-			continue
-		}
-		if len(t.segments(tp)) == 0 {
-			t.o.Metadata.forget(tp)
-			continue
-		}
-		t.doom(tp)
+		gone[tp.TopicID] = append(gone[tp.TopicID], tp)
 	}
+	for id, tps := range gone {
+		if t.o.TopicExists(id) {
+			continue
+		}
+		if t.foreign(tps) {
+			t.o.Logger.Warn("remote segments of a topic that does not exist here were written by another broker; they are left alone", "topic", tps[0].Topic, "id", id.String())
+			continue
+		}
+		for _, tp := range tps {
+			if len(t.segments(tp)) == 0 {
+				t.o.Metadata.forget(tp)
+				continue
+			}
+			t.doom(tp)
+		}
+	}
+}
+
+// foreign tells whether any of the partitions has segments of another broker and no recorded deletion.
+func (t *Tier) foreign(tps []remotestorage.TopicIDPartition) bool {
+	for _, tp := range tps {
+		if _, deleting := t.o.Metadata.Index().Partition(tp).Deleting(); !deleting && t.byOthers(t.segments(tp)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Tier) byOthers(segments []remotestorage.RemoteLogSegmentMetadata) bool {
+	return slices.ContainsFunc(segments, func(md remotestorage.RemoteLogSegmentMetadata) bool { return md.BrokerID != t.o.BrokerID })
 }

@@ -41,6 +41,17 @@ func (t *Tier) remove(ctx context.Context, md remotestorage.RemoteLogSegmentMeta
 	return nil
 }
 
+// recordDeletion marks a partition that other brokers have written to as deleted, so that the next start may go on with it. For one that only this broker has
+// written to the records of its segments are enough, and no more is written than Apache Kafka does.
+func (t *Tier) recordDeletion(ctx context.Context, tp remotestorage.TopicIDPartition) error {
+	if _, deleting := t.o.Metadata.Index().Partition(tp).Deleting(); deleting {
+		return nil
+	}
+	return t.o.Metadata.Publish(ctx, &remotelog.PartitionDeleteRecord{
+		TopicIDPartition: tp, BrokerID: t.o.BrokerID, EventTimestampMs: t.o.Clock().UnixMilli(), State: remotelog.DeletePartitionMarked,
+	})
+}
+
 func (t *Tier) publishState(ctx context.Context, id remotestorage.RemoteLogSegmentID, s remotestorage.SegmentState, custom []byte) error {
 	return t.o.Metadata.Publish(ctx, &remotelog.UpdateRecord{
 		RemoteLogSegmentID: id, BrokerID: t.o.BrokerID, EventTimestampMs: t.o.Clock().UnixMilli(), CustomMetadata: custom, State: s,

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rewind-kafka/rewind/internal/remotelog"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -256,6 +257,48 @@ func TestTopicDeletion(t *testing.T) {
 		if again.meta.Index().Partition(tpOf(0)) != nil {
 			t.Error("after a restart the index knows the topic again")
 		}
+	}
+}
+
+// A metadata topic taken over from a cluster names topics that this node never had. Only an owner's DeleteTopic takes them away, and that survives a restart.
+func TestTopicsOfOtherBrokers(t *testing.T) {
+	logs := fakeRecordLogs(1)
+	m := openMetadata(t, logs)
+	store := newMemStore()
+	for id := byte(1); id <= 2; id++ {
+		for _, rec := range []remotelog.Record{segmentRecord(tpOf(int32(id)), id, 0, 9), update(tpOf(int32(id)), id, remotestorage.CopySegmentFinished)} {
+			if u, ok := rec.(*remotelog.UpdateRecord); ok {
+				u.BrokerID = int32(id) // 1 is this broker
+			}
+			if err := m.Publish(context.Background(), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.set(objectName(remotestorage.UUID{id}, ".log"), []byte("0123456789"))
+	}
+	r := newRig(t, logs, store)
+	r.gone[topicID] = true
+	r.settle()
+	if n := len(store.names()); n != 2 || r.out.count("written by another broker") != 1 {
+		t.Fatalf("%d objects are left of a topic that is not ours to delete; log:\n%s", n, r.out)
+	}
+	cut := 0
+	store.point = func(string, string, bool) error {
+		if cut++; cut > 3 {
+			return errors.New("cut off")
+		}
+		return nil
+	}
+	r.tier.DeleteTopic([]remotestorage.TopicIDPartition{tpOf(2)})
+	w, _ := r.tier.next()
+	if err := r.tier.takeTurn(w); err == nil {
+		t.Fatal("the store fails, the deletion did not")
+	}
+	r = r.restart()
+	r.gone[topicID] = true
+	r.settle()
+	if names := r.store.names(); len(names) != 0 { // the deletion is recorded, and what is left of the topic is all ours
+		t.Errorf("left are %v", names)
 	}
 }
 

@@ -36,7 +36,13 @@ func (t *Tier) purge(ctx context.Context, p Partition, doomed bool) (more bool, 
 			return false, err
 		}
 	}
-	if more, err = t.removeAll(ctx, t.segments(p.TP)); more || err != nil {
+	segments := t.segments(p.TP)
+	if doomed && t.byOthers(segments) {
+		if err := t.recordDeletion(ctx, p.TP); err != nil {
+			return false, err
+		}
+	}
+	if more, err = t.removeAll(ctx, segments); more || err != nil {
 		return more, err
 	}
 	if doomed {
