@@ -45,14 +45,15 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 			return nil, err
 		}
 	}
+	grant := b.responses.grant()
 	l := fetch.Limits{
-		MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
+		Reserve: grant.reserve, MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
 	}
 	awaitLocations(ctx, parts, min(l.MaxWait, locationGrace))
 	results := fetch.Collect(ctx, l, parts, limits)
 	resp := wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
-	b.metrics.fetched(&resp)
-	return &fetched{resp: resp}, nil
+	grant.used(b.metrics.fetched(&resp))
+	return &fetched{resp: resp, grant: grant}, nil
 }
 
 // locationGrace is how long a fetch waits for locations although other partitions have data: most are found without a request to the store, within a
@@ -95,6 +96,7 @@ func isConsumer(req *kmsg.FetchRequest) bool {
 // fetched is a Fetch answer; its record bytes go from where they lie to the socket.
 type fetched struct {
 	resp    wire.FetchResponse
+	grant   *responseGrant
 	scratch *[]byte
 }
 
@@ -110,6 +112,7 @@ func (f *fetched) buffers(_ context.Context, version int16, correlationID int32)
 
 func (f *fetched) release() {
 	f.resp.Release()
+	f.grant.release()
 	if f.scratch != nil && cap(*f.scratch) <= maxScratch {
 		scratches.Put(f.scratch)
 	}

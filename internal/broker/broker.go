@@ -50,6 +50,7 @@ type Broker struct {
 	producerIDs *producerIDs
 	sessions    *session.Cache
 	groups      *groupService
+	responses   *responseMemory
 	remote      *remoteSide // nil without remote storage
 	apis        map[int16]api
 	metrics     *metrics
@@ -88,7 +89,7 @@ func newBroker(o Options) (*Broker, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS}
+	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS, responses: newResponseMemory(maxResponseBytes)}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

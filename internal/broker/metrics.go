@@ -82,7 +82,8 @@ func (m *metrics) produced(bytes int) { m.producedBy.Add(float64(bytes)) }
 func (m *metrics) located()           { m.locations.Inc() }
 func (m *metrics) remoteFailed()      { m.remoteFails.Inc() }
 
-func (m *metrics) fetched(resp *wire.FetchResponse) {
+// fetched counts the record bytes of an answer, and gives them.
+func (m *metrics) fetched(resp *wire.FetchResponse) int {
 	n := 0
 	for i := range resp.Topics {
 		for j := range resp.Topics[i].Partitions {
@@ -90,6 +91,7 @@ func (m *metrics) fetched(resp *wire.FetchResponse) {
 		}
 	}
 	m.fetchedBy.Add(float64(n))
+	return n
 }
 
 func (m *metrics) remoteReads() remote.Metrics { return remoteMetrics{m} }

@@ -27,6 +27,9 @@ type Part interface {
 type Limits struct {
 	MinBytes, MaxBytes int
 	MaxWait            time.Duration
+	// Reserve, if not nil, is asked once the waiting is over, with the bytes that could be read, and gives how many may be: what a response takes of
+	// the process's memory is bounded there. The first batch is read whole all the same.
+	Reserve func(want int) int
 }
 
 // Collect waits until MinBytes are available, some part must go out now, MaxWait has passed or ctx is done. Then it reads the parts in their order:
@@ -37,7 +40,20 @@ func Collect(ctx context.Context, l Limits, parts []Part, partLimit []int) []wir
 		return nil
 	}
 	await(ctx, l, parts, partLimit)
+	if l.Reserve != nil {
+		l.MaxBytes = min(l.MaxBytes, l.Reserve(wanted(&l, parts, partLimit)))
+	}
 	return read(l.MaxBytes, parts, partLimit)
+}
+
+// wanted is how many bytes reading would give, first batches above a limit aside.
+func wanted(l *Limits, parts []Part, partLimit []int) int {
+	total := 0
+	for i, p := range parts {
+		n, _ := p.Available()
+		total += min(n, max(partLimit[i], 0))
+	}
+	return max(min(total, l.MaxBytes), 0)
 }
 
 func await(ctx context.Context, l Limits, parts []Part, partLimit []int) {
