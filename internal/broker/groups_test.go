@@ -187,6 +187,45 @@ func TestCommittedOffsetsSurviveARestart(t *testing.T) {
 	c.until(t, "only what is new", func() bool { return len(c.read) == 10 })
 }
 
+// What compaction leaves of __consumer_offsets is enough: the newest offsets, and no group that was deleted.
+func TestOffsetsSurviveCompaction(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir, withKeys("offsets.topic.num.partitions", "1"))
+	b.createTopic(t, "t", 1)
+	adm := b.admin(t)
+	for i := range int64(50) {
+		for _, g := range []string{"kept", "deleted"} {
+			o := kadm.Offsets{}
+			o.Add(kadm.Offset{Topic: "t", At: i, LeaderEpoch: -1})
+			if err := adm.CommitAllOffsets(t.Context(), g, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := adm.DeleteGroup(t.Context(), "deleted"); err != nil {
+		t.Fatal(err)
+	}
+	log := b.partition(offsetsTopic, 0).log
+	before := log.Stats().Size
+	if err := errors.Join(log.Roll(true), log.Compact(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if after := log.Stats().Size; after > before/2 {
+		t.Errorf("%d bytes before, %d after compaction", before, after)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = startBroker(t, dir, withKeys("offsets.topic.num.partitions", "1"))
+	adm = b.admin(t)
+	if got, err := adm.FetchOffsets(t.Context(), "kept"); err != nil || got["t"][0].At != 49 {
+		t.Errorf("kept: %v, %v", got, err)
+	}
+	if groups, err := adm.ListGroups(t.Context()); err != nil || len(groups) != 1 {
+		t.Errorf("groups: %v, %v", groups, err)
+	}
+}
+
 // A member goes on over a restart of the broker: it is still in the group, in the same generation.
 func TestMembersSurviveARestart(t *testing.T) {
 	dir := t.TempDir()
