@@ -17,6 +17,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
+	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -272,6 +273,7 @@ func checkAfterPowerLoss(t *testing.T, at moment) error {
 		return err
 	}
 	requireWhole(t, at.store, n.tier.segments(tpOf(0)))
+	requireIndexes(t, at.store, n.tier.segments(tpOf(0)))
 	if t.Failed() {
 		return errors.New("see above")
 	}
@@ -282,6 +284,22 @@ func checkAfterPowerLoss(t *testing.T, at moment) error {
 		return fmt.Errorf("after recovery: %w", err)
 	}
 	return n.close()
+}
+
+// requireIndexes fails unless each segment's copied indexes can be read and lead to its last batch.
+func requireIndexes(t *testing.T, s *memStore, segments []remotestorage.RemoteLogSegmentMetadata) {
+	t.Helper()
+	for _, md := range segments {
+		offsets, _ := s.get(objectName(md.ID, ".index"))
+		x, err := segment.ParseOffsetIndex(offsets, md.StartOffset)
+		if err != nil || x.Lookup(md.EndOffset) >= int64(md.SegmentSizeInBytes) {
+			t.Errorf("index of %d: %v", md.StartOffset, err)
+		}
+		times, _ := s.get(objectName(md.ID, ".timeindex"))
+		if _, err := segment.ParseTimeIndex(times, md.StartOffset); err != nil || len(times) == 0 {
+			t.Errorf("time index of %d: %d bytes, %v", md.StartOffset, len(times), err)
+		}
+	}
 }
 
 // check reads every acknowledged offset, locally or from the store, and compares it.
