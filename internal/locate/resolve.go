@@ -46,26 +46,26 @@ func (r *Resolver) find(tp remotestorage.TopicIDPartition, v View, offset int64)
 	if h.partition == nil {
 		return h, remote.ErrLocal
 	}
-	m, last, ok := h.partition.Find(h.lineage, offset)
+	f, ok := h.partition.Lookup(h.lineage, offset)
 	if !ok {
 		return h, remote.ErrLocal
 	}
-	h.m, h.last = m, last
-	if first, _, ok := remotelog.Live(h.lineage, &m); !ok || first > offset {
-		return h, placeError(&m, offset, "", ErrHole)
+	h.m, h.last = f.RemoteLogSegmentMetadata, f.Last
+	if f.First > offset {
+		return h, placeError(&h.m, offset, "", ErrHole)
 	}
 	return h, nil
 }
 
 // next is the segment that follows h on the lineage; false if there is none.
 func (h *holding) next() (holding, bool, error) {
-	m, last, ok := h.partition.Next(h.lineage, h.last)
+	f, ok := h.partition.Lookup(h.lineage, h.last+1)
 	if !ok {
 		return holding{}, false, nil
 	}
-	n := holding{partition: h.partition, lineage: h.lineage, m: m, at: h.last + 1, last: last}
-	if first, _, ok := remotelog.Live(h.lineage, &m); !ok || first > n.at {
-		return n, false, placeError(&m, n.at, "", ErrHole)
+	n := holding{partition: h.partition, lineage: h.lineage, m: f.RemoteLogSegmentMetadata, at: h.last + 1, last: f.Last}
+	if f.First > n.at {
+		return n, false, placeError(&n.m, n.at, "", ErrHole)
 	}
 	return n, true, nil
 }

@@ -7,18 +7,31 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// Find returns the finished segment that holds offset on the lineage, and up to which offset (inclusive) that segment is on it. Where no segment holds the
-// offset it is the next one on the lineage, whose data then starts after the offset: the caller decides whether such a hole is legal (see Live).
+// Found is a finished segment that has data of the lineage.
+type Found struct {
+	remotestorage.RemoteLogSegmentMetadata
+	// First is the first offset, at or after the one asked, that the segment holds on the lineage; up to Last, both inclusive, it holds all.
+	First, Last int64
+}
+
+// Lookup returns the finished segment that holds offset on the lineage. Where no segment does it is the next one on the lineage, with First above the
+// offset: the caller decides whether such a hole is legal.
 //
 // The epoch is chosen first and the segment second: two segments may hold the same offset in two histories, of which one has been abandoned.
-func (p *Partition) Find(lineage Lineage, offset int64) (m remotestorage.RemoteLogSegmentMetadata, lastValid int64, ok bool) {
+func (p *Partition) Lookup(lineage Lineage, offset int64) (Found, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	n, at, ok := p.findLocked(lineage, offset)
 	if !ok {
-		return m, 0, false
+		return Found{}, false
 	}
-	return p.slots.metadata(p.tp, n), p.lastValidLocked(lineage, n, at), true
+	return Found{RemoteLogSegmentMetadata: p.slots.metadata(p.tp, n), First: at, Last: p.lastValidLocked(lineage, n, at)}, true
+}
+
+// Find is Lookup for those who need not know of holes.
+func (p *Partition) Find(lineage Lineage, offset int64) (m remotestorage.RemoteLogSegmentMetadata, lastValid int64, ok bool) {
+	f, ok := p.Lookup(lineage, offset)
+	return f.RemoteLogSegmentMetadata, f.Last, ok
 }
 
 // Next returns the segment to go on with after offset.

@@ -262,3 +262,46 @@ func TestPartitionDelete(t *testing.T) {
 		t.Error("the partition is still there")
 	}
 }
+
+// TestConcurrentUse: resolving goes on while records are applied. The race detector is the judge; what is found must hold the offset.
+func TestConcurrentUse(t *testing.T) {
+	x := remotelog.NewIndex()
+	finished(t, x, 0, 0, 9, 0, 0)
+	l := lineage(0, 0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 1; n < 2000; n++ {
+			start := int64(n) * 10
+			for _, r := range []remotelog.Record{started(n, start, start+9, 0, start), update(n, remotestorage.CopySegmentFinished)} {
+				if err := x.Apply(r); err != nil {
+					t.Error(err)
+				}
+			}
+			if n%3 == 0 {
+				if err := x.Apply(update(n-1, remotestorage.DeleteSegmentFinished)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		p := x.Partition(tp)
+		high, _, ok := p.HighestOffset(l)
+		if !ok {
+			t.Fatal("nothing was copied")
+		}
+		if m, last, ok := p.Find(l, high); !ok || m.EndOffset < high || last != m.EndOffset {
+			// The segment may have been deleted since; then a later one is there.
+			if again, _, _ := p.HighestOffset(l); again == high {
+				t.Fatalf("offset %d: %+v, %d, %v", high, m, last, ok)
+			}
+		}
+	}
+	<-done
+}

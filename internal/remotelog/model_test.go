@@ -131,7 +131,7 @@ func (w *world) check(t *testing.T, seed uint64) {
 	}
 	l := w.lineage()
 	for offset := range w.log {
-		m, last, ok := p.Find(l, int64(offset))
+		f, ok := p.Lookup(l, int64(offset))
 		first := w.firstHeld(offset)
 		if !ok {
 			if first >= 0 {
@@ -139,14 +139,12 @@ func (w *world) check(t *testing.T, seed uint64) {
 			}
 			continue
 		}
-		at := offset
-		if live, _, ok := remotelog.Live(l, &m); !ok {
-			t.Fatalf("seed %d: offset %d: a segment that is wholly dead", seed, offset)
-		} else if live > int64(offset) {
-			at = int(live)
-		}
+		m, last, at := f.RemoteLogSegmentMetadata, f.Last, int(f.First)
 		if at != first {
 			t.Fatalf("seed %d: offset %d: found %d, but %d is the first that is held", seed, offset, at, first)
+		}
+		if live, _, ok := remotelog.Live(l, &m); !ok || live > f.First {
+			t.Fatalf("seed %d: offset %d: the segment is said to be live from %d on, %v", seed, offset, live, ok)
 		}
 		r := w.segments[w.number(m.ID)]
 		for o := at; o <= int(last); o++ {
