@@ -144,7 +144,7 @@ func TestManyPartitions(t *testing.T) {
 	for _, version := range []int16{18, 12} {
 		t.Run(fmt.Sprint("Fetch ", version), func(t *testing.T) {
 			b := newFakeBroker(t)
-			b.maxFetch = version
+			b.set(func() { b.maxFetch = version })
 			topic := b.topic("history", 50)
 			ends := make(map[int32]int64)
 			for _, p := range topic.parts {

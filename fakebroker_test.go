@@ -206,6 +206,13 @@ func (b *fakeBroker) set(f func()) {
 	b.changedLocked()
 }
 
+// now reads one of the counters.
+func (b *fakeBroker) now(counter *int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return *counter
+}
+
 func (b *fakeBroker) topic(name string, partitions int) *fakeTopic {
 	t := &fakeTopic{name: name, id: remotestorage.UUID{0: byte(len(b.topics) + 1), 15: 9}}
 	for i := range partitions {
@@ -294,6 +301,8 @@ func (b *fakeBroker) serve(c net.Conn) {
 
 func (b *fakeBroker) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	r := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, k := range [][3]int16{{1, 4, b.maxFetch}, {2, 1, 8}, {3, 0, 12}, {18, 0, 3}} {
 		if k[0] == 3 && b.maxFetch < firstByID {
 			k[2] = 9

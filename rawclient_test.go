@@ -134,11 +134,11 @@ func TestFetchesThatAreForwarded(t *testing.T) {
 	p := b.topic("history", 1).parts[0]
 	b.history(p, 1, 5, 10, 1000)
 	d := newDialer(t, Options{})
-	b.maxFetch = 11
+	b.set(func() { b.maxFetch = 11 })
 	if r := dialRaw(t, d, b).fetch(10, time.Second, at(p, 0)); nextOf(t, r[0]) != 50 {
 		t.Errorf("%+v", r)
 	}
-	b.maxFetch = 18
+	b.set(func() { b.maxFetch = 18 })
 	c := dialRaw(t, d, b)
 	req := fetchOf(11, time.Second, at(p, 0))
 	req.ReplicaID = 2
@@ -178,7 +178,7 @@ func TestDirectReadsStayTrue(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if d.Stats().DirectBytes == 0 || b.listOffsets == 0 {
+	if d.Stats().DirectBytes == 0 || b.now(&b.listOffsets) == 0 {
 		t.Error("not read directly")
 	}
 }
@@ -217,13 +217,13 @@ func TestQuestionsForTheBroker(t *testing.T) {
 	})
 	t.Run("last fetched epoch", func(t *testing.T) {
 		b, p, c, next := setUp(t)
-		before := b.fetches
+		before := b.now(&b.fetches)
 		c.fetch(17, time.Second, ask{p, next, 3, 3})
-		if b.fetches != before {
+		if b.now(&b.fetches) != before {
 			t.Error("the broker was asked about the epoch that was delivered")
 		}
 		c.fetch(17, time.Second, ask{p, next + 10, 3, 2})
-		if b.fetches == before {
+		if b.now(&b.fetches) == before {
 			t.Error("another epoch did not go to the broker")
 		}
 	})
@@ -298,13 +298,13 @@ func TestLongPollServesTheNextFetch(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// At the tip with nothing new: empty, after max wait, and the broker is not asked in a spin.
-	before := b.fetches
+	before := b.now(&b.fetches)
 	start := time.Now()
 	r := c.fetch(17, 300*time.Millisecond, at(tip, 2))
 	if took := time.Since(start); len(r[0].RecordBatches) > 0 || r[0].HighWatermark != 2 || took < 200*time.Millisecond {
 		t.Errorf("%+v after %v", r, took)
 	}
-	if n := b.fetches - before; n > 2 {
+	if n := b.now(&b.fetches) - before; n > 2 {
 		t.Errorf("%d fetches upstream for one", n)
 	}
 }
@@ -436,15 +436,21 @@ func TestRemoteMaxWithoutDirectReads(t *testing.T) {
 	b := newFakeBroker(t)
 	p := b.topic("history", 1).parts[0]
 	b.history(p, 1, 50, 10, 1000)
-	limits := make(map[int32]int)
-	b.seenRemoteMax = func(n int32) { limits[n]++ }
+	limited := 0
+	b.set(func() {
+		b.seenRemoteMax = func(n int32) {
+			if n == 300_000 {
+				limited++
+			}
+		}
+	})
 	d := newDialer(t, Options{DisableRemoteFetch: true, RemoteMaxPartitionFetchBytes: 300_000})
 	req := fetchOf(11, time.Second, at(p, 0))
 	req.Topics[0].Partitions[0].PartitionMaxBytes = 20_000
 	c := dialRaw(t, d, b)
 	c.send(req)
 	r := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
-	if len(r.RecordBatches) < 200_000 || b.tagged > 0 || limits[300_000] != 1 || d.Stats().DirectBytes > 0 {
-		t.Errorf("%d bytes, asked for a location %d times, limits %v", len(r.RecordBatches), b.tagged, limits)
+	if len(r.RecordBatches) < 200_000 || b.now(&b.tagged) > 0 || b.now(&limited) != 1 || d.Stats().DirectBytes > 0 {
+		t.Errorf("%d bytes, asked for a location %d times, told the limit %d times", len(r.RecordBatches), b.now(&b.tagged), b.now(&limited))
 	}
 }
