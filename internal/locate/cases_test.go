@@ -486,3 +486,40 @@ func TestCase34_OddIndexes(t *testing.T) {
 		}
 	}
 }
+
+// scans counts what the resolver reads of logs.
+type scans struct{ bytes int64 }
+
+func (*scans) IndexFetched(remotestorage.IndexType, int, error) {}
+func (s *scans) Scanned(n int64)                                { s.bytes += n }
+
+// TestCase34_LargeSegmentWithoutIndex: the position is looked for, rather than letting the reader read megabytes that it throws away.
+func TestCase34_LargeSegmentWithoutIndex(t *testing.T) {
+	f := fakeSegment{start: 0, end: 99}
+	for o := int64(0); o < 100; o += 10 {
+		f.batches = append(f.batches, fakeBatch{base: o, last: o + 9, timestamp: 1000 + o, size: 1 << 20})
+	}
+	v := &golden.View{Epochs: history(0, 0)}
+	whole := newFakeLog(t, f)
+	want, err := whole.resolver(locate.Options{}).Resolve(ctx, fakeTP, v, 75, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := newFakeLog(t, f)
+	name := (&fakeSegment{}).id().String() + segment.IndexSuffix
+	for _, entries := range []int{0, 1, 3} {
+		short.store.objects[name] = whole.store.objects[name][:entries*segment.OffsetEntrySize]
+		m := &scans{}
+		rng, err := short.resolver(locate.Options{Metrics: m}).Resolve(ctx, fakeTP, v, 75, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// With its index the resolver begins a batch early at most: an entry names the last offset of its batch.
+		if rng.StartPosition < want.StartPosition || firstBatch(t, &rng) != 70 {
+			t.Errorf("%d entries: position %d, first batch at %d; want %d or later, and 70", entries, rng.StartPosition, firstBatch(t, &rng), want.StartPosition)
+		}
+		if limit := int64(8-entries) << 20; m.bytes == 0 || m.bytes > limit {
+			t.Errorf("%d entries: %d bytes were scanned, want some, and at most %d", entries, m.bytes, limit)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package locate_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -90,12 +91,13 @@ type fakeBatch struct {
 	timestamp  int64
 	producer   int64 // 0: none
 	control    bool
+	size       int // of the record; 0: 100
 }
 
 func (f fakeBatch) append(dst []byte, leaderEpoch int32) []byte {
 	be := binary.BigEndian
 	start := len(dst)
-	dst = batch.AppendSimple(dst, f.timestamp, nil, bytes.Repeat([]byte{'v'}, 100))
+	dst = batch.AppendSimple(dst, f.timestamp, nil, bytes.Repeat([]byte{'v'}, cmp.Or(f.size, 100)))
 	b := dst[start:]
 	batch.SetBaseOffset(b, f.base)
 	batch.SetLeaderEpoch(b, leaderEpoch)
