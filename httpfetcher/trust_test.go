@@ -261,3 +261,29 @@ func TestBrokersAreBounded(t *testing.T) {
 		t.Errorf("one that is known: %v", err)
 	}
 }
+
+// FuzzLocation: whatever a server sends, what is opened is a host that the configuration or the list of stores has.
+func FuzzLocation(f *testing.F) {
+	for _, s := range []string{"https://b.s3.amazonaws.com/k?X-Amz-Signature=1", "http://store.example:9000/k", "https://storage.googleapis.com\\@evil/", "http://[::1]:9/", "https://evil#@storage.googleapis.com/",
+		"https://storage.googleapis.com:443@evil.example", "http:///x", "https://store.example%2eevil/", "HTTPS://Store.Example./"} {
+		f.Add(s)
+	}
+	fetcher, err := New(Options{AllowedHosts: []string{"store.example"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		u, err := fetcher.parse(s)
+		if err != nil {
+			if !errors.Is(err, remotestorage.ErrUntrusted) {
+				t.Errorf("%q: %v", s, err)
+			}
+			return
+		}
+		// What net/http will dial.
+		host := normalHost(u.Hostname())
+		if u.User != nil || host != "store.example" && (u.Scheme != "https" || !wellKnown(host)) {
+			t.Errorf("%q would open %s", s, u.Host)
+		}
+	})
+}

@@ -269,3 +269,35 @@ func TestKeyFile(t *testing.T) {
 		t.Error("a key in a folder that is not there")
 	}
 }
+
+// FuzzRequest: no request that was not signed opens anything.
+func FuzzRequest(f *testing.F) {
+	dir := f.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.log"), []byte("secret"), 0o644); err != nil {
+		f.Fatal(err)
+	}
+	key := make([]byte, keySize)
+	for i := range key {
+		key[i] = byte(i * 37)
+	}
+	s, err := NewSigner(key, &url.URL{Scheme: "http", Host: "h"}, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	h, err := NewHandler(dir, s)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = h.Close() })
+	f.Add("/a.log", "expires=99999999999999&method=GET&signature=AAAA")
+	f.Add("/../a.log", "")
+	f.Add("//a.log", "signature=&expires=&method=GET")
+	f.Fuzz(func(t *testing.T, path, query string) {
+		r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusForbidden {
+			t.Errorf("%q?%q: %d", path, query, w.Code)
+		}
+	})
+}

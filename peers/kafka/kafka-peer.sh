@@ -55,7 +55,7 @@ tool() {  # tool CLASS args...
 install() {
   if [ ! -e "$lib/kafka_2.13-$version.jar" ]; then
     mkdir -p "$lib.part"
-    mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies \
+    mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy-dependencies \
       -DincludeScope=runtime -DoutputDirectory="$lib.part" -Dkafka.version="$version"
     rm -rf "$lib"; mv "$lib.part" "$lib"
   fi
@@ -63,14 +63,14 @@ install() {
   # They lie in a folder of their own, which the broker loads through a child-first class loader.
   for a in kafka-storage kafka-clients; do
     if [ ! -e "$rsm/$a-$testver-test.jar" ]; then
-      mvn -q -B -f "$here/pom.xml" dependency:copy \
+      mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy \
         -Dartifact="org.apache.kafka:$a:$testver:jar:test" -DoutputDirectory="$rsm"
     fi
   done
   # 4.4.0 moved org.apache.kafka.common.utils.LogContext to ...utils.internals; the 4.3.1 plug-in still
   # names the old one. Give it just that class (a whole second kafka-clients would clash with the broker's).
   if [ ! -e "$rsm/classes/org/apache/kafka/common/utils/LogContext.class" ]; then
-    mvn -q -B -f "$here/pom.xml" dependency:copy \
+    mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy \
       -Dartifact="org.apache.kafka:kafka-clients:$testver" -DoutputDirectory="$rsm/tmp"
     mkdir -p "$rsm/classes"
     python3 - "$rsm/tmp/kafka-clients-$testver.jar" "$rsm/classes" <<'P'
