@@ -712,6 +712,43 @@ func TestTopicDeletedDuringACopy(t *testing.T) {
 	}
 }
 
+// Close does not wait for a store that takes its time, and leaves nothing that the next start does not clean.
+func TestCloseDuringACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		store.point = func(op, object string, after bool) error {
+			if op == "put" && !after {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}
+		log := tens(2, 0)
+		p := Partition{TP: tpOf(0), Log: log}
+		r := newRig(t, fakeRecordLogs(1), store, p)
+		r.tier.Start()
+		time.Sleep(2500 * time.Millisecond)
+		began := time.Now()
+		r.tier.Close()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Close took %s, the object under way takes half a second more", took)
+		}
+		if n := len(store.names()); n != 2 {
+			t.Errorf("%d objects, want the two that were whole", n)
+		}
+		if r.out.count("WARN") != 0 {
+			t.Errorf("a stop is no failure of the store:\n%s", r.out)
+		}
+		r.tier.Kick(tpOf(0)) // harmless
+		r.tier.DeleteTopic([]remotestorage.TopicIDPartition{tpOf(0)})
+		r = r.restart(p)
+		r.settle()
+		requireWhole(t, r.store, r.segments(tpOf(0)))
+		if log.highestRemote() != 19 {
+			t.Errorf("highest remote %d", log.highestRemote())
+		}
+	})
+}
+
 // A local file that cannot be read is not the store's fault, and is said so.
 func TestLocalFailureIsNamed(t *testing.T) {
 	log := tens(1, 0)
