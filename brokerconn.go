@@ -172,7 +172,7 @@ func (b *brokerConn) partition(k partKey) *partition {
 	defer b.mu.Unlock()
 	p := b.parts[k]
 	if p == nil {
-		p = &partition{b: b, key: k, hw: -1, lso: -1, logStart: -1}
+		p = &partition{b: b, key: k, hw: -1, lso: -1, logStart: -1, served: -1}
 		b.parts[k] = p
 	}
 	return p

@@ -133,3 +133,25 @@ func TestCase29_EverythingPaused(t *testing.T) {
 	client.ResumeFetchTopics("history")
 	c.until(client, ends)
 }
+
+// A location whose range has nothing left at the offset must not be followed for ever: what comes next is in the local log.
+func TestCase01_NothingLeftInTheLastSegment(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.addSegment(p, batchOf(0, 0, 5, 100))
+	p.segs[0].end = 19 // the records from 5 on were compacted away before it was tiered
+	p.localStart = 20
+	b.append(p, batchOf(0, 20, 2, 100))
+	for _, from := range []int64{0, 5, 12} {
+		d := newDialer(t, Options{})
+		client := newClient(t, b, d, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"history": {0: kgo.NewOffset().At(from)}}))
+		want := []int64{0, 1, 2, 3, 4, 20, 21}
+		if from > 0 {
+			want = want[5:]
+		}
+		expectOffsets(t, client, want)
+		if s := d.Stats(); s.LocationFetches > 2 || s.UpstreamFetches > 6 {
+			t.Errorf("from %d: %+v", from, s)
+		}
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/rewind-kafka/rewind/httpfetcher"
@@ -109,10 +111,11 @@ func (d *Dialer) open(upstream net.Conn, host string) (net.Conn, error) {
 func (d *Dialer) Close() error {
 	d.mu.Lock()
 	d.closed = true
-	for b := range d.conns {
+	open := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	for _, b := range open {
 		b.carrier.Close()
 	}
-	d.mu.Unlock()
 	d.running.Wait()
 	d.reader.Close()
 	return d.http.Close()

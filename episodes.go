@@ -1,7 +1,6 @@
 package rewind
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -100,8 +99,6 @@ func reasonOf(err error) (Reason, bool) {
 		return ReasonLocal, false
 	case errors.As(err, &be):
 		return ReasonBroker, false
-	case errors.Is(err, remote.ErrClosed), errors.Is(err, context.Canceled):
-		return ReasonOther, false
 	}
 	for _, r := range [...]struct {
 		err    error

@@ -39,6 +39,7 @@ type fakeBroker struct {
 	topics []*fakeTopic
 
 	// Knobs.
+	wrap         func(net.Listener) net.Listener
 	life         time.Duration                                                // of signatures; an hour if 0
 	change       func(p *fakePart, l *remotestorage.Location)                 // of each location
 	withhold     bool                                                         // gives no locations
@@ -149,6 +150,9 @@ func (b *fakeBroker) listen(addr string) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		b.t.Fatal(err)
+	}
+	if b.wrap != nil {
+		ln = b.wrap(ln)
 	}
 	b.ln, b.closed = ln, false
 	b.conns.Go(func() {
@@ -506,8 +510,9 @@ func (b *fakeBroker) readPartLocked(q *session.Part, asked, committed bool, limi
 		if remoteMax >= 0 {
 			limit = int(remoteMax)
 		}
-		p.fill(&r, s.batches, q.FetchOffset, p.hw, limit, whole, committed)
-		return r
+		if p.fill(&r, s.batches, q.FetchOffset, p.hw, limit, whole, committed); len(r.Records.Bufs) > 0 || q.FetchOffset <= s.batches[len(s.batches)-1].last {
+			return r
+		}
 	}
 	upTo := p.hw
 	if committed {

@@ -28,6 +28,9 @@ type partition struct {
 	hw, lso, logStart int64
 	held              *held
 	direct            *direct
+	// served is an offset that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
+	// whose range has nothing left at the offset would be followed for ever.
+	served int64
 
 	wakeMu sync.Mutex // above all others, and nothing is called with it: readers wake from goroutines of their own
 	wakes  map[int]func()
@@ -157,6 +160,7 @@ func (p *partition) available() (int, bool) {
 		p.mu.Unlock()
 		return n, n > 0
 	}
+	p.served = p.direct.reader.Offset()
 	p.endLocked()
 	p.mu.Unlock()
 	p.ended(err)
@@ -165,6 +169,9 @@ func (p *partition) available() (int, bool) {
 
 // ended counts the end of direct reading, and sends the question on to the broker.
 func (p *partition) ended(err error) {
+	if p.b.ctx.Err() != nil {
+		return
+	}
 	reason, fellBack := reasonOf(err)
 	p.b.d.ended(p.key, reason, fellBack, err)
 	p.mu.Lock()

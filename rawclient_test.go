@@ -3,8 +3,11 @@ package rewind
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -452,5 +455,63 @@ func TestRemoteMaxWithoutDirectReads(t *testing.T) {
 	r := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
 	if len(r.RecordBatches) < 200_000 || b.now(&b.tagged) > 0 || b.now(&limited) != 1 || d.Stats().DirectBytes > 0 {
 		t.Errorf("%d bytes, asked for a location %d times, told the limit %d times", len(r.RecordBatches), b.now(&b.tagged), b.now(&limited))
+	}
+}
+
+// The dialer speaks TLS itself, and checks the name that was dialled.
+func TestTLS(t *testing.T) {
+	front := httptest.NewTLSServer(nil) // for its certificate: example.com and 127.0.0.1
+	defer front.Close()
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 1, 5, 10, 1000)
+	b.wrap = func(ln net.Listener) net.Listener {
+		return tls.NewListener(ln, &tls.Config{Certificates: front.TLS.Certificates})
+	}
+	b.restart()
+	roots := x509.NewCertPool()
+	roots.AddCert(front.Certificate())
+	d := newDialer(t, Options{TLS: &tls.Config{RootCAs: roots}})
+	if r := dialRaw(t, d, b).fetch(12, time.Second, at(p, 0)); nextOf(t, r[0]) != 50 || d.Stats().DirectBytes == 0 {
+		t.Errorf("%+v", r)
+	}
+	wrong := newDialer(t, Options{TLS: &tls.Config{RootCAs: roots, ServerName: "elsewhere.test"}})
+	if _, err := wrong.DialContext(t.Context(), "tcp", b.addr()); err == nil {
+		t.Error("a certificate of another name is accepted")
+	}
+}
+
+// A partition that is not asked for any more is given up after a while.
+func TestIdlePartitions(t *testing.T) {
+	b := newFakeBroker(t)
+	topic := b.topic("history", 2)
+	for _, p := range topic.parts {
+		b.history(p, 1, 5, 10, 1000)
+	}
+	d := newDialer(t, Options{RemoteMaxPartitionFetchBytes: 1})
+	c := dialRaw(t, d, b)
+	c.fetch(12, time.Second, at(topic.parts[0], 0), at(topic.parts[1], 0))
+	var bc *brokerConn
+	d.mu.Lock()
+	for bc = range d.conns {
+	}
+	d.mu.Unlock()
+	gone := bc.partition(partKey{topic: "history", partition: 1})
+	gone.mu.Lock()
+	gone.seen = gone.seen.Add(-2 * idleAfter)
+	gone.mu.Unlock()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		bc.mu.Lock()
+		n := len(bc.parts)
+		bc.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is kept")
+		}
+	}
+	if r := c.fetch(12, time.Second, at(topic.parts[1], 10)); nextOf(t, r[0]) != 20 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -90,6 +90,9 @@ func (b *brokerConn) listOffsets(ctx context.Context, parts []*partition, isolat
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, q)
 		byName[named{name, p.key.partition}] = p
 	}
+	if len(byName) == 0 {
+		return nil
+	}
 	resp, err := b.carrier.Request(ctx, req)
 	if err != nil {
 		return fmt.Errorf("asking for offsets: %w", err)

@@ -133,7 +133,7 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	if o.RemoteMaxPartitionFetchBytes > 0 {
 		wire.SetRemotePartitionMaxBytes(q, o.RemoteMaxPartitionFetchBytes)
 	}
-	wire.SetLocationRequested(q, !o.DisableRemoteFetch && !p.b.d.episodes.active(p.key))
+	wire.SetLocationRequested(q, !o.DisableRemoteFetch && p.served != p.want.FetchOffset && !p.b.d.episodes.active(p.key))
 	return a, false, true
 }
 
