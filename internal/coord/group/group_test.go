@@ -539,6 +539,28 @@ func TestStaticMemberAwayKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// A static member that has not asked for its assignment is not given up for that once the next rebalance has gone by without it.
+func TestStaticMemberAwayIsNotAskedToSync(t *testing.T) {
+	r := newRig(t)
+	r.cfg.InitialDelay = time.Second
+	long := func(instance string) func(*Join) {
+		return func(j *Join) { j.InstanceID, j.Session, j.Rebalance = instance, time.Minute, 5*time.Second }
+	}
+	r.joinNew("a", long("a"))
+	r.joinNew("b", long("b"))
+	r.pass(2 * time.Second)
+	r.sync("a", map[string][]byte{"a": []byte("A"), "b": []byte("B")})
+	ja := r.rejoin("a", long("a"))
+	r.pass(5 * time.Second)
+	r.joined(ja)
+	r.sync("a", map[string][]byte{"a": []byte("A"), "b": []byte("B")})
+	r.pass(20 * time.Second)
+	r.inState(Stable)
+	if len(r.g.members) != 2 {
+		t.Errorf("%d members", len(r.g.members))
+	}
+}
+
 func TestStaticReplacedWhileJoining(t *testing.T) {
 	r := newRig(t)
 	r.cfg.InitialDelay = time.Second

@@ -110,7 +110,6 @@ func (g *Group) addMember(now time.Time, id string, c *Join, o *Output) {
 // park keeps a JoinGroup until the group is together. An older one of the same member can only come from a connection that it has given up.
 func (g *Group) park(now time.Time, m *member, c *Join, o *Output) {
 	m.unpark(ErrRebalance, o)
-	delete(g.syncing, m.id)
 	m.clientID, m.clientHost = c.ClientID, c.ClientHost
 	m.session, m.rebalance, m.protocols = c.Session, c.Rebalance, c.Protocols
 	m.joining = c

@@ -160,7 +160,6 @@ func (g *Group) vanished(now time.Time, token any) {
 		default:
 			continue
 		}
-		m.isNew = false
 		m.alive(now)
 		return
 	}

@@ -55,10 +55,7 @@ func (g *Group) assign(now time.Time, assignments map[string][]byte, o *Output) 
 			m.alive(now)
 		}
 	})
-	o.undo = func(next *Output) {
-		g.each(func(m *member) { m.assignment = nil })
-		g.prepare(now, next)
-	}
+	o.undo = func(next *Output) { g.prepare(now, next) }
 }
 
 func (g *Group) syncResult(m *member) SyncResult {
