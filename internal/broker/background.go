@@ -16,11 +16,15 @@ type logOffsets = partlog.Offsets
 func (b *Broker) startBackground(ctx context.Context) {
 	cfg := b.config()
 	b.every(ctx, cfg.RetentionCheckInterval, b.applyRetention)
-	b.every(ctx, cfg.CheckpointInterval, b.checkpoint)
+	b.every(ctx, cfg.CheckpointInterval, b.flushAll)
+	b.every(ctx, idleCheck, b.releaseIdle)
 	if cfg.CleanerEnable {
 		b.every(ctx, cfg.CleanerBackoff, b.compact)
 	}
 }
+
+// idleCheck is how often logs that nobody writes to give their files and memory back.
+const idleCheck = time.Minute
 
 func (b *Broker) every(ctx context.Context, interval time.Duration, task func(context.Context)) {
 	b.background.Go(func() {
@@ -64,11 +68,32 @@ func (b *Broker) compact(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !c.Compact || p.log.Compactable() < c.MinCleanableRatio {
+		if !c.Compact {
+			continue
+		}
+		if ratio := p.log.Compactable(); ratio == 0 || ratio < c.MinCleanableRatio {
 			continue
 		}
 		if err := p.log.Compact(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) {
 			b.log.Error("compacting", "partition", p.tp.String(), "err", err)
+		}
+	}
+}
+
+// flushAll brings every log to stable storage and writes that down, which bounds what is read again after a crash.
+func (b *Broker) flushAll(ctx context.Context) {
+	for _, p := range b.logs.all() {
+		if err := p.log.Flush(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) {
+			b.log.Error("flushing", "partition", p.tp.String(), "err", err)
+		}
+	}
+	b.checkpoint(ctx)
+}
+
+func (b *Broker) releaseIdle(context.Context) {
+	for _, p := range b.logs.all() {
+		if err := p.log.ReleaseIdle(); err != nil && !errors.Is(err, partlog.ErrClosed) {
+			b.log.Error("closing the files of an idle log", "partition", p.tp.String(), "err", err)
 		}
 	}
 }

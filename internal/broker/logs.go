@@ -195,6 +195,12 @@ func (b *Broker) adoptFolders() error {
 		}
 		t.Partitions = max(t.Partitions, f.Partition+1)
 	}
+	if len(found) > 0 {
+		// Their producers have ids that another broker gave, counting from 0. Ours must not meet them.
+		if err := b.producerIDs.skipTo(adoptedProducerIDs); err != nil {
+			return err
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if _, err := b.topics.Adopt(*found[name]); err != nil {
 			return fmt.Errorf("adopting topic %s: %w", name, err)
@@ -203,6 +209,9 @@ func (b *Broker) adoptFolders() error {
 	}
 	return nil
 }
+
+// adoptedProducerIDs is where producer ids begin in a data directory that another broker wrote.
+const adoptedProducerIDs = 1_000_000_000_000
 
 // checkpoints are what the last run knew of the logs.
 type checkpoints struct {

@@ -50,14 +50,16 @@ func openProducerIDs(fs vfs.FS, dir string) (*producerIDs, error) {
 	return p, nil
 }
 
-// observe keeps ids at or below id from being given: adopted logs know producers of another broker.
-func (p *producerIDs) observe(id int64) {
+// skipTo keeps ids below id from being given, for good.
+func (p *producerIDs) skipTo(id int64) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if id >= p.nextID {
-		p.nextID = id + 1
-		p.blockEnd = max(p.blockEnd, p.nextID)
+	if id <= p.nextID {
+		p.mu.Unlock()
+		return nil
 	}
+	p.nextID, p.blockEnd = id, id
+	p.mu.Unlock()
+	return p.reserve()
 }
 
 func (p *producerIDs) next() (int64, error) {
