@@ -186,7 +186,7 @@ type moment struct {
 // TestPowerLossAfterEveryWrite captures the world before each write to the disk and around each operation of the store, and starts anew from each capture.
 func TestPowerLossAfterEveryWrite(t *testing.T) {
 	for seed := range uint64(8) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { losePower(t, rand.New(rand.NewPCG(1, seed)), seed%2 == 1) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { losePower(t, newRNG(seed), seed%2 == 1) })
 	}
 }
 
@@ -243,6 +243,8 @@ func losePower(t *testing.T, rng *rand.Rand, faults bool) {
 	}
 	t.Logf("%d moments", len(moments))
 }
+
+func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(1, seed)) }
 
 func syncRoot(t *testing.T, fs vfs.FS) {
 	t.Helper()

@@ -17,8 +17,8 @@ import (
 type Options struct {
 	RSM      remotestorage.RemoteStorageManager
 	Metadata *MetadataLog
-	// Partitions lists the partitions of every topic as they are configured now, those without remote storage too (RemoteOff). It is called on each
-	// interval and after each Kick, from a goroutine of the Tier.
+	// Partitions lists the partitions of every topic as they are configured now, those whose remote part is to go too (RemoteOff). It is called by Start, and
+	// on each interval and after each Kick from a goroutine of the Tier.
 	Partitions func() []Partition
 	// TopicExists asks the registry of topics. At start, what is recorded of a topic that does not exist any more is deleted; a nil function deletes
 	// nothing. It is a question of its own because a topic whose folder could not be opened is not in Partitions, and must not lose its history.
@@ -158,14 +158,16 @@ func (t *Tier) DeleteTopic(tps []remotestorage.TopicIDPartition) {
 // DisableRemote moves the log start to the local log start, since what is below is given up, and deletes the remote segments in the background. The topic's
 // new configuration must be durable before: Partitions reports RemoteOff for it from then on, at the next start too.
 func (t *Tier) DisableRemote(tp remotestorage.TopicIDPartition) error {
-	for _, p := range t.o.Partitions() {
-		if p.TP != tp {
-			continue
-		}
-		if err := giveUpRemote(p.Log); err != nil {
+	t.mu.Lock()
+	var log Log
+	if k := t.tasks[tp]; k != nil {
+		log = k.part.Log
+	}
+	t.mu.Unlock()
+	if log != nil { // else nothing is remote that a reader could find
+		if err := giveUpRemote(log); err != nil {
 			return fmt.Errorf("switching remote storage off for %s: %w", tp, err)
 		}
-		break
 	}
 	t.Kick(tp)
 	return nil
