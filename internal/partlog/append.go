@@ -284,6 +284,7 @@ func (l *Log) roll() error {
 		return err
 	}
 	s.maxTimestamp.Store(h.maxTimestamp)
+	s.closed.Store(true)
 	l.unflushed = append(l.unflushed, s.base)
 	l.commit.advance(end)
 	l.addSegment(next)

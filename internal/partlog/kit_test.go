@@ -65,7 +65,13 @@ func appendRecord(dst []byte, tsDelta int64, offsetDelta int32, key, value []byt
 	return append(binary.AppendVarint(dst, int64(len(body))), body...)
 }
 
-func (s spec) build(t testing.TB) []byte {
+// failer is what a builder needs of a test; rapid's has it too.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func (s spec) build(t failer) []byte {
 	t.Helper()
 	var payload []byte
 	largest := int64(-1)
@@ -169,4 +175,20 @@ func readAll(t testing.TB, l *Log) (batches [][]byte) {
 		at = d.NextOffset
 	}
 	return batches
+}
+
+func slurp(t testing.TB, f remotestorage.SegmentFile) []byte {
+	t.Helper()
+	r, err := f.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

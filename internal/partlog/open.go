@@ -165,6 +165,9 @@ func (l *Log) listSegments(bases []int64) ([]*seg, error) {
 		}
 		segs = append(segs, newSeg(base, st.Size(), st.ModTime().UnixMilli()))
 	}
+	for _, s := range segs[:len(segs)-1] {
+		s.closed.Store(true)
+	}
 	return segs, nil
 }
 

@@ -23,7 +23,8 @@ type seg struct {
 	hot atomic.Pointer[hot]
 	// indexSize and timeSize are the lengths of the index files while hot is nil; -1: ask the file.
 	indexSize, timeSize atomic.Int64
-	// maxTimestamp is cached for closed segments; unknown (math.MinInt64) until it is asked for.
+	// closed is set once nothing is appended any more. Only then maxTimestamp is remembered, when it is first asked for; unknownTime until then.
+	closed       atomic.Bool
 	maxTimestamp atomic.Int64
 	createdMs    int64
 }
@@ -187,7 +188,7 @@ func (l *Log) lookupTime(s *seg, timestamp int64) (entryTimestamp, offset int64,
 
 // largestTimestamp of a segment that is not hot: the last entry of its time index, segment.NoTimestamp if it has none.
 func (l *Log) largestTimestamp(s *seg) (int64, error) {
-	if ts := s.maxTimestamp.Load(); ts != unknownTime {
+	if ts := s.maxTimestamp.Load(); ts != unknownTime && s.closed.Load() {
 		return ts, nil
 	}
 	var ts int64
@@ -202,7 +203,7 @@ func (l *Log) largestTimestamp(s *seg) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("finding the largest timestamp: %w", err)
 	}
-	if s.hot.Load() == nil {
+	if s.closed.Load() {
 		s.maxTimestamp.Store(ts)
 	}
 	return ts, nil
