@@ -188,10 +188,10 @@ func withoutQueries(text string) string {
 			return b.String() + text
 		}
 		end := i + strings.IndexAny(text[i:]+" ", " \t\r\n\"'<>`")
-		link, _, cut := strings.Cut(text[:end], "?")
-		b.WriteString(link)
-		if cut {
-			b.WriteString("?...")
+		if q := strings.IndexByte(text[i:end], '?'); q >= 0 {
+			b.WriteString(text[:i+q] + "?...")
+		} else {
+			b.WriteString(text[:end])
 		}
 		text = text[end:]
 	}

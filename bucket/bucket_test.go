@@ -94,7 +94,7 @@ func TestErrorsHaveNoQueries(t *testing.T) {
 		t.Error("the cause is lost")
 	}
 	for in, want := range map[string]string{
-		"": "", "no link? none": "no link? none", "a://b?c d://e?f": "a://b?... d://e?...", `"http://h/p?q=1"`: `"http://h/p?..."`, "x://": "x://",
+		"": "", "no link? none": "no link? none", "what? http://h/?s=1": "what? http://h/?...", "a://b?c d://e?f": "a://b?... d://e?...", `"http://h/p?q=1"`: `"http://h/p?..."`, "x://": "x://",
 		"http://h/p?a=1&u=http://i/?s=2 end": "http://h/p?... end",
 	} {
 		if got := withoutQueries(in); got != want {
