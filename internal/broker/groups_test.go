@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -185,6 +186,33 @@ func TestCommittedOffsetsSurviveARestart(t *testing.T) {
 	c.until(t, "assigned", func() bool { return len(c.assigned) == 2 })
 	produceSome(t, b.client(t), "t", 50, 10)
 	c.until(t, "only what is new", func() bool { return len(c.read) == 10 })
+}
+
+// A power failure right after the answer takes no committed offset away.
+func TestCommittedOffsetSurvivesPowerFailure(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	if err := fs.MkdirAll("/data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if root, err := fs.OpenDir("/"); err != nil || root.Sync() != nil || root.Close() != nil {
+		t.Fatal("syncing the root")
+	}
+	on := func(fs vfs.FS) brokerOption { return func(o *Options) { o.FS = fs } }
+	b := startBroker(t, "/data", on(fs))
+	b.createTopic(t, "t", 1)
+	adm := b.admin(t)
+	for i := range int64(20) {
+		o := kadm.Offsets{}
+		o.Add(kadm.Offset{Topic: "t", At: i, LeaderEpoch: -1})
+		if err := adm.CommitAllOffsets(t.Context(), "g", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := startBroker(t, "/data", on(fs.CrashClone(vfs.CrashCloneCfg{})))
+	got, err := after.admin(t).FetchOffsets(t.Context(), "g")
+	if err != nil || got["t"][0].At != 19 {
+		t.Errorf("offsets %v, %v", got, err)
+	}
 }
 
 // What compaction leaves of __consumer_offsets is enough: the newest offsets, and no group that was deleted.

@@ -86,7 +86,7 @@ func (g *Group) heartbeat(now time.Time, c *Heartbeat) error {
 	return ErrUnknownMember
 }
 
-// alive starts the session anew. A new member has been heard of by its own means from here on.
+// alive starts the session anew.
 func (m *member) alive(now time.Time) {
 	m.expires = now.Add(m.session)
 }
