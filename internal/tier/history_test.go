@@ -76,8 +76,11 @@ func (h *history) takeTurn() error {
 	return h.rig.turn(h.part)
 }
 
-// refresh does what a scan does when the configuration has changed.
-func (h *history) refresh() { h.rig.setParts(h.part) }
+// refresh lets the tier know the partition as it is configured now.
+func (h *history) refresh() {
+	h.rig.setParts(h.part)
+	h.rig.tier.scan(false)
+}
 
 // faulty takes a turn that fails at some step of the store; with power, all that was not synced is lost in that moment.
 func (h *history) faulty(rt *rapid.T, power bool) {
@@ -155,8 +158,9 @@ func (h *history) deleteRecords(rt *rapid.T) {
 }
 
 func (h *history) switchRemote(*rapid.T) {
-	h.part.RemoteOff = !h.part.RemoteOff
 	h.refresh()
+	h.part.RemoteOff = !h.part.RemoteOff
+	h.rig.setParts(h.part)
 	if h.part.RemoteOff {
 		if err := h.rig.tier.DisableRemote(h.part.TP); err != nil {
 			h.rt.Fatal(err)
