@@ -23,7 +23,7 @@ type Options struct {
 	PartSize int
 	// UploadParallelism is the number of parts in flight in one upload; 4 if 0.
 	UploadParallelism int
-	// UploadTimeout bounds one object's upload with all its retries; 5 minutes if 0.
+	// UploadTimeout bounds one object's upload with all its retries; if 0, 5 minutes and a second for every MiB.
 	UploadTimeout time.Duration
 	Logger        *slog.Logger
 	// Now is the clock; time.Now if nil.
@@ -58,9 +58,6 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	if o.UploadParallelism == 0 {
 		o.UploadParallelism = 4
-	}
-	if o.UploadTimeout == 0 {
-		o.UploadTimeout = 5 * time.Minute
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -59,7 +59,7 @@ func (m *Manager) CopyLogSegmentData(ctx context.Context, md remotestorage.Remot
 // upload stores one file, again and again until it is whole in the store, time is over or the store refuses.
 func (m *Manager) upload(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, suffix layout.Suffix, f remotestorage.SegmentFile) error {
 	key := m.s.key(layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, suffix))
-	ctx, cancel := context.WithTimeout(ctx, m.o.UploadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.uploadTimeout(f.Size))
 	defer cancel()
 	var last error
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
@@ -83,6 +83,14 @@ func (m *Manager) upload(ctx context.Context, md remotestorage.RemoteLogSegmentM
 		case <-wait.C:
 		}
 	}
+}
+
+// uploadTimeout leaves a slow line the time that a large object needs.
+func (m *Manager) uploadTimeout(size int64) time.Duration {
+	if m.o.UploadTimeout > 0 {
+		return m.o.UploadTimeout
+	}
+	return 5*time.Minute + time.Duration(size>>20)*time.Second
 }
 
 // worthRetry: a refusal or a local file that cannot be read will not get better by itself.
