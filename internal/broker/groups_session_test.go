@@ -91,7 +91,7 @@ func (s *groupSession) send(req kmsg.Request, version int16) kmsg.Response {
 	return resp
 }
 
-func (s *groupSession) join(what, group, member, instance string, version int16, change func(*kmsg.JoinGroupRequest)) *kmsg.JoinGroupResponse {
+func joinRequest(group, member, instance string) *kmsg.JoinGroupRequest {
 	r := kmsg.NewPtrJoinGroupRequest()
 	r.Group, r.MemberID, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = group, member, 30_000, 30_000, "consumer"
 	if instance != "" {
@@ -100,10 +100,18 @@ func (s *groupSession) join(what, group, member, instance string, version int16,
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Topics = []string{"t"}
 	r.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: meta.AppendTo(nil)}}
+	return r
+}
+
+func (s *groupSession) join(what, group, member, instance string, version int16, change func(*kmsg.JoinGroupRequest)) *kmsg.JoinGroupResponse {
+	r := joinRequest(group, member, instance)
 	if change != nil {
 		change(r)
 	}
-	resp := s.send(r, version).(*kmsg.JoinGroupResponse)
+	return s.noteJoin(what, version, s.send(r, version).(*kmsg.JoinGroupResponse))
+}
+
+func (s *groupSession) noteJoin(what string, version int16, resp *kmsg.JoinGroupResponse) *kmsg.JoinGroupResponse {
 	if _, known := s.names[resp.MemberID]; !known && len(resp.MemberID) > 30 {
 		s.names[resp.MemberID] = fmt.Sprintf("<member %d>", len(s.names)+1)
 	}
@@ -199,6 +207,9 @@ func (s *groupSession) describe(what, group string, version int16) {
 	r.Groups = []string{group}
 	g := s.send(r, version).(*kmsg.DescribeGroupsResponse).Groups[0]
 	s.note("describe v%d %s: %s state %q type %q protocol %q operations %d", version, what, code(g.ErrorCode), g.State, g.ProtocolType, g.Protocol, g.AuthorizedOperations)
+	slices.SortFunc(g.Members, func(x, y kmsg.DescribeGroupsResponseGroupMember) int {
+		return strings.Compare(s.names[x.MemberID], s.names[y.MemberID])
+	})
 	for _, m := range g.Members {
 		s.note("  member %q instance %s host %q metadata %d bytes assignment %q", m.MemberID, quoted(m.InstanceID), m.ClientHost, len(m.ProtocolMetadata), m.MemberAssignment)
 	}
@@ -258,6 +269,7 @@ func holdGroupSession(t *testing.T, cl *kgo.Client) []string {
 	s.refusals()
 	s.member()
 	s.statics()
+	s.pair()
 	return s.lines
 }
 
@@ -374,6 +386,67 @@ func (s *groupSession) statics() {
 	s.leave("by instances", "s", 5, kmsg.LeaveGroupRequestMember{InstanceID: kmsg.StringPtr("one")}, kmsg.LeaveGroupRequestMember{InstanceID: kmsg.StringPtr("two")})
 	s.describe("left", "s", 5)
 	s.deleteGroup("left", "s")
+}
+
+// parked sends a request that is not answered until the group gets on.
+func (s *groupSession) parked(req kmsg.Request, version int16) <-chan kmsg.Response {
+	answer := make(chan kmsg.Response, 1)
+	go func() { answer <- s.send(req, version) }()
+	return answer
+}
+
+// until asks by heartbeats until one is answered so.
+func (s *groupSession) until(want int16, group, member string, generation int32) {
+	r := kmsg.NewPtrHeartbeatRequest()
+	r.Group, r.MemberID, r.Generation = group, member, generation
+	waitFor(s.t, code(want), func() bool { return s.send(r, 4).(*kmsg.HeartbeatResponse).ErrorCode == want })
+}
+
+// pair is a group of two, whose requests wait for each other.
+func (s *groupSession) pair() {
+	a := s.join("first", "p", "", "", 3, nil)
+	s.sync("first", "p", a.MemberID, "", 1, 5, "range")
+	b := s.join("second", "p", "", "", 9, nil)
+	s.beat("first, with a pending member", "p", a.MemberID, "", 1)
+	joining := s.parked(joinRequest("p", b.MemberID, ""), 9)
+	s.until(errRebalanceInProgress, "p", a.MemberID, 1)
+	s.commit("first, while preparing", "p", a.MemberID, "", 1, 8, "t")
+	s.sync("first, while preparing", "p", a.MemberID, "", 1, 5, "range")
+	s.sync("second, while preparing", "p", b.MemberID, "", 1, 5, "range")
+	s.beat("second, while preparing", "p", b.MemberID, "", 1)
+	s.describe("while preparing", "p", 6)
+	s.list("while preparing", []string{"preparingrebalance"}, nil, 5)
+	s.join("first, again", "p", a.MemberID, "", 9, nil)
+	s.noteJoin("second", 9, (<-joining).(*kmsg.JoinGroupResponse))
+	s.describe("while completing", "p", 6)
+	s.beat("second, while completing", "p", b.MemberID, "", 2)
+	s.commit("second, while completing", "p", b.MemberID, "", 2, 9, "t")
+	s.join("second, again while completing", "p", b.MemberID, "", 9, nil)
+	s.join("first, again while completing", "p", a.MemberID, "", 9, nil)
+
+	sync := kmsg.NewPtrSyncGroupRequest()
+	sync.Group, sync.MemberID, sync.Generation = "p", b.MemberID, 2
+	sync.ProtocolType, sync.Protocol = kmsg.StringPtr("consumer"), kmsg.StringPtr("range")
+	syncing := s.parked(sync, 5)
+	s.sync("first, which forgets the second", "p", a.MemberID, "", 2, 5, "range")
+	got := (<-syncing).(*kmsg.SyncGroupResponse)
+	s.note("sync v5 second: %s assignment %q", code(got.ErrorCode), got.MemberAssignment)
+	s.describe("stable", "p", 6)
+	s.join("second, again while stable", "p", b.MemberID, "", 9, nil)
+
+	// The second one changes what it subscribes to; the first one leaves instead of joining.
+	changed := joinRequest("p", b.MemberID, "")
+	changed.Protocols[0].Metadata = []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	joining = s.parked(changed, 9)
+	s.until(errRebalanceInProgress, "p", a.MemberID, 2)
+	s.leave("first, while the second waits", "p", 4, kmsg.LeaveGroupRequestMember{MemberID: a.MemberID})
+	s.noteJoin("second", 9, (<-joining).(*kmsg.JoinGroupResponse))
+	s.sync("second", "p", b.MemberID, "", 3, 5, "range")
+	s.deleteOffset("no longer subscribed", "p", "t", 0)
+	s.fetch("afterwards", "p", 9, true)
+	s.leave("second", "p", 4, kmsg.LeaveGroupRequestMember{MemberID: b.MemberID})
+	s.describe("empty", "p", 6)
+	s.deleteGroup("empty", "p")
 }
 
 // versionOf pins one key to one version.

@@ -8,7 +8,7 @@ type Description struct {
 	Members      []MemberDescription
 }
 
-// MemberDescription is a member as DescribeGroups gives it. Metadata and Assignment are empty unless the group is stable.
+// MemberDescription is a member as DescribeGroups gives it. Metadata is empty unless the group is stable; Assignment is the last one that it was given.
 type MemberDescription struct {
 	ID, InstanceID, ClientID, ClientHost string
 	Metadata, Assignment                 []byte
@@ -21,9 +21,9 @@ func (g *Group) Describe() Description {
 		d.Protocol = g.protocol
 	}
 	g.each(func(m *member) {
-		md := MemberDescription{ID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost}
+		md := MemberDescription{ID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost, Assignment: m.assignment}
 		if g.state == Stable {
-			md.Metadata, md.Assignment = m.metadata(g.protocol), m.assignment
+			md.Metadata = m.metadata(g.protocol)
 		}
 		d.Members = append(d.Members, md)
 	})
