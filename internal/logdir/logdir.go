@@ -73,6 +73,9 @@ func Open(fs vfs.FS, path string, o Options) (*Dir, error) {
 	if err := fs.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("making data directory: %w", err)
 	}
+	if err := syncDir(fs, fs.PathDir(path)); err != nil { // or a crash may take the whole directory
+		return nil, fmt.Errorf("making data directory: %w", err)
+	}
 	lock, err := fs.Lock(fs.PathJoin(path, LockFile))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrLocked, path, err)
