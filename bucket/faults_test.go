@@ -62,7 +62,7 @@ func TestFaults(t *testing.T) {
 		faults := storetest.NewFaults(t, server.Addr)
 		faults.Add(t, "reset", "reset_peer", "upstream", map[string]any{"timeout": 0})
 		back := sync.OnceFunc(func() { faults.Remove(t, "reset") })
-		m := newManager(t, server.OpenURL(t, server.URLVia(faults.Addr, "faults")), bucket.Options{Logger: slog.New(onRecord{back})})
+		m := newManager(t, server.OpenURL(t, server.URLVia(faults.Addr, "faults")), bucket.Options{Logger: slog.New(storetest.OnRecord(back))})
 		md, data := storetest.Segment("away", 0, 100_000)
 		if _, err := m.CopyLogSegmentData(t.Context(), md, data); err != nil {
 			t.Fatal(err)
@@ -135,17 +135,6 @@ func wantCut(t *testing.T, what string, r io.ReadCloser, err error) {
 		t.Errorf("%s: %d bytes, %v", what, n, err)
 	}
 }
-
-// onRecord calls a function at each log record.
-type onRecord struct{ f func() }
-
-func (onRecord) Enabled(context.Context, slog.Level) bool { return true }
-func (h onRecord) Handle(context.Context, slog.Record) error {
-	h.f()
-	return nil
-}
-func (h onRecord) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h onRecord) WithGroup(string) slog.Handler      { return h }
 
 // abandonedUpload: parts whose uploader was killed go when the segment is deleted; those of its neighbours stay.
 func abandonedUpload(t *testing.T, server *storetest.Server, m *bucket.Manager) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -290,6 +291,19 @@ func (w twisted) Write(p []byte) (int, error) {
 	return w.Checksum.Write(q)
 }
 
+// OnRecord is a slog.Handler that is called at each record, whatever is in it.
+type OnRecord func()
+
+func (OnRecord) Enabled(context.Context, slog.Level) bool { return true }
+
+func (f OnRecord) Handle(context.Context, slog.Record) error {
+	f()
+	return nil
+}
+
+func (f OnRecord) WithAttrs([]slog.Attr) slog.Handler { return f }
+func (f OnRecord) WithGroup(string) slog.Handler      { return f }
+
 // checksum: an object that is not what was sent is noticed, where the store tells a checksum.
 func checksum(t *testing.T, s *Server, st *bucket.Store) {
 	if st.NewChecksum == nil {
@@ -297,7 +311,6 @@ func checksum(t *testing.T, s *Server, st *bucket.Store) {
 	}
 	wrong := *st
 	wrong.NewChecksum = func(partSize int64) bucket.Checksum { return twisted{st.NewChecksum(partSize)} }
-	m := manager(t, &wrong, bucket.Options{PartSize: 5 << 20, UploadTimeout: time.Second})
 	sizes := []int{1000}
 	if s.Kind == "s3" {
 		sizes = append(sizes, 17<<20)
@@ -306,7 +319,10 @@ func checksum(t *testing.T, s *Server, st *bucket.Store) {
 		md, data := Segment("checksum", 0, size)
 		data.OffsetIndex, data.TimeIndex, data.LeaderEpochIndex = MemoryFile(nil), MemoryFile(nil), nil
 		data.Transaction = nil
-		_, err := m.CopyLogSegmentData(t.Context(), md, data)
+		ctx, cancel := context.WithCancel(t.Context())
+		m := manager(t, &wrong, bucket.Options{PartSize: 5 << 20, Logger: slog.New(OnRecord(cancel))}) // once is enough
+		_, err := m.CopyLogSegmentData(ctx, md, data)
+		cancel()
 		wantErr(t, fmt.Sprintf("%d bytes", size), err, bucket.ErrNotWhole)
 	}
 }
