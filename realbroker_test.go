@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http/httptest"
 	"net/url"
@@ -126,6 +127,13 @@ func (w *world) dialer(o rewind.Options) *rewind.Dialer {
 
 // history makes a tiered topic of n records in each partition, most of which have left the local log when it returns.
 func (w *world) history(topic string, partitions, n int, codec kgo.CompressionCodec) {
+	w.t.Helper()
+	w.create(topic, partitions)
+	w.awaitTiered(w.produce(topic, partitions, n, codec), topic, partitions)
+}
+
+// create makes a topic of small segments that leave the local log as soon as they are in the store.
+func (w *world) create(topic string, partitions int) {
 	t := w.t
 	t.Helper()
 	configs := map[string]*string{}
@@ -134,10 +142,15 @@ func (w *world) history(topic string, partitions, n int, codec kgo.CompressionCo
 	} {
 		configs[k] = &v
 	}
-	c := w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8000), kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(0))
-	if _, err := kadm.NewClient(c).CreateTopic(t.Context(), int32(partitions), 1, configs, topic); err != nil {
+	if _, err := kadm.NewClient(w.client()).CreateTopic(t.Context(), int32(partitions), 1, configs, topic); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (w *world) produce(topic string, partitions, n int, codec kgo.CompressionCodec) *kgo.Client {
+	t := w.t
+	t.Helper()
+	c := w.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8000), kgo.ProducerBatchCompression(codec), kgo.ProducerLinger(0))
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := 0; i < n; i += 20 {
 		var records []*kgo.Record
@@ -156,25 +169,26 @@ func (w *world) history(topic string, partitions, n int, codec kgo.CompressionCo
 			t.Fatal(err)
 		}
 	}
-	w.awaitTiered(c, topic, partitions)
+	return c
 }
 
-// awaitTiered waits until the local log begins well behind the topic's: what lies before can only be read from the store.
+// awaitTiered waits until all but the active segment of each partition is in the store only.
 func (w *world) awaitTiered(c *kgo.Client, topic string, partitions int) {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		local, end := w.offsets(c, topic, partitions, -4), w.offsets(c, topic, partitions, -1)
-		done := 0
+	same := 0
+	var before map[int32]int64
+	for deadline := time.Now().Add(20 * time.Second); same < 5; time.Sleep(30 * time.Millisecond) {
+		local, tiered := w.offsets(c, topic, partitions, -4), w.offsets(c, topic, partitions, -5)
+		done := maps.Equal(local, before)
 		for p := range int32(partitions) {
-			if local[p] > 0 && end[p]-local[p] < 200 {
-				done++
-			}
+			done = done && local[p] > 0 && local[p] == tiered[p]+1
 		}
-		if done == partitions {
-			return
+		if same++; !done {
+			same = 0
 		}
+		before = local
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%s is not tiered: local log begins at %v, ends at %v", topic, local, end)
+			w.t.Fatalf("%s is not tiered: the local log begins at %v, the store ends at %v", topic, local, tiered)
 		}
 	}
 }
@@ -276,7 +290,7 @@ func TestIdenticalRecords(t *testing.T) {
 		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			const partitions, n = 2, 300
+			const partitions, n = 1, 300
 			topic := "history-" + name
 			w.history(topic, partitions, n, codec)
 			want := readAll(t, w.client(fromStart(topic)...), partitions*n)
@@ -494,4 +508,41 @@ func TestKafkaGo(t *testing.T) {
 	if s := d.Stats(); s.DirectBytes == 0 || s.Fallbacks > 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// Segments move from the local log to the store while they are read: each offset comes once, in order, all the same.
+func TestReadWhileTiering(t *testing.T) {
+	w := newWorld(t)
+	const partitions, n = 4, 600
+	w.create("moving", partitions)
+	w.produce("moving", partitions, n, kgo.NoCompression())
+	d := w.dialer(rewind.Options{})
+	var wg sync.WaitGroup
+	for i := range 6 {
+		name, opts := "plain", fromStart("moving")
+		if i%2 == 1 {
+			name, opts = "direct", append(opts, kgo.Dialer(d.DialContext))
+		}
+		c := w.client(append(opts, kgo.FetchMaxPartitionBytes(9000))...)
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			next := make(map[int32]int64)
+			for got := 0; got < partitions*n && !t.Failed(); {
+				f := c.PollFetches(ctx)
+				if f.Err() != nil {
+					t.Errorf("%s: %v after %d records", name, f.Err(), got)
+					return
+				}
+				f.EachRecord(func(r *kgo.Record) {
+					if r.Offset != next[r.Partition] {
+						t.Errorf("%s: partition %d: offset %d, expected %d", name, r.Partition, r.Offset, next[r.Partition])
+					}
+					next[r.Partition] = r.Offset + 1
+					got++
+				})
+			}
+		})
+	}
+	wg.Wait()
 }
