@@ -39,11 +39,10 @@ type PartitionReader struct {
 	starved  bool // the consumer found nothing, or took the last
 	wanted   bool // the consumer has come since its last Read
 	parked   bool // gave up everything because the consumer did not come
-	settled  bool // the pump sleeps, and nothing is on its way
+	settled  bool // the pump sleeps, nothing is on its way, and the subscribers have heard of it
 	limit    int  // what the consumer says it will ask for
 	lastTake time.Time
 	active   bool     // counts in the budget's fair share
-	told     bool     // subscribers have heard of settled
 	announce bool     // subscribers have not heard of err
 	calls    []func() // the pump's, while it wakes
 
@@ -140,7 +139,7 @@ func (p *PartitionReader) cameLocked(ready int) {
 	if p.wanted && !p.parked && (p.starved || ready > 0) {
 		return
 	}
-	p.wanted, p.parked, p.settled, p.told = true, false, false, false
+	p.wanted, p.parked, p.settled = true, false, false
 	p.starved = p.starved || ready == 0
 	p.kick()
 }

@@ -36,7 +36,6 @@ func (p *PartitionReader) look() bool {
 		p.mu.Unlock()
 		return false
 	}
-	p.settled = false
 	p.acceptLocked()
 	p.mendLocked()
 	p.mu.Unlock()
@@ -46,11 +45,9 @@ func (p *PartitionReader) look() bool {
 	p.mu.Lock()
 	p.findLocked()
 	idle := !worked && !asked
-	if idle {
-		p.settled = p.quietLocked()
-	}
-	tell := p.settled && !p.told || p.announce
-	p.told, p.announce = p.settled, false
+	settled := idle && p.quietLocked()
+	tell := settled && !p.settled || p.announce
+	p.settled, p.announce = settled, false
 	p.mu.Unlock()
 	if worked || tell {
 		p.wake()

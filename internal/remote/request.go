@@ -131,8 +131,11 @@ func (s *stream) nextRange(p *PartitionReader, needed bool) (wish, bool) {
 	needEnd := s.checkPos + int64(s.needSize)
 	// Bytes that came since the last check run may hold the batch that is wanted, so only what that run missed is needed.
 	w.need = needed && (w.start < needEnd || w.start == s.seenEnd)
-	if w.hole >= 0 && s.pieces[w.hole].err != nil && !w.need {
-		return w, false // failed once while nobody needed it: tried again when somebody does
+	if w.hole >= 0 {
+		// Failed once while nobody needed it: tried again when somebody does. A refusal is not tried again, but decided about.
+		if err := s.pieces[w.hole].err; err != nil && (!w.need || wantsRefresh(err)) {
+			return w, false
+		}
 	}
 	if w.need && w.start < needEnd && int64(s.needSize) > p.r.opts.Budget.Limit()/2 {
 		w.alone = true
@@ -320,6 +323,11 @@ func (p *PartitionReader) mendLocked() {
 		for i := 0; i < len(s.pieces) && !s.done; i++ {
 			pc := &s.pieces[i]
 			if pc.c == nil {
+				if wantsRefresh(pc.err) { // not decided the last time
+					if !p.decideLocked(s, pc, s == checking) {
+						return
+					}
+				}
 				continue
 			}
 			filled, done, err := pc.c.state()
@@ -346,36 +354,31 @@ func (p *PartitionReader) mendLocked() {
 				pc.abandon(p)
 				s.pieces[i] = hole
 			}
-			p.decideLocked(s, &s.pieces[i], s == checking)
-			if p.err != nil {
+			if !p.decideLocked(s, &s.pieces[i], s == checking) {
 				return
 			}
 		}
 	}
 }
 
-// decideLocked says what happens to a hole after its error.
-func (p *PartitionReader) decideLocked(s *stream, hole *piece, checking bool) {
-	first := checking && !s.arriving(hole.start)
-	switch err := hole.err; {
-	case wantsRefresh(err):
-		hole.err = nil
-		if hole.source == s.source && s.refusal == nil {
-			if s.refreshedAt == s.checkPos && !s.sourceWorked() {
-				p.refusedLocked(s, err)
-				return
-			}
-			s.refusal, s.refreshedAt = err, s.checkPos
-		}
-	case hole.tries == 0 && !first && !isRefusal(err):
+// decideLocked says what happens to a hole after its error; false if s was given up.
+func (p *PartitionReader) decideLocked(s *stream, hole *piece, checking bool) bool {
+	err := hole.err
+	switch {
+	case wantsRefresh(err) && (hole.source != s.source || s.refusal != nil):
+		hole.err = nil // of a source that is given up
+	case wantsRefresh(err) && (s.refreshedAt != s.checkPos || s.sourceWorked()):
+		hole.err, s.refusal, s.refreshedAt = nil, err, s.checkPos
+	case s.arriving(hole.start) && wantsRefresh(err):
+		// What comes before it will show whether the source works.
+	case isRefusal(err):
+		return p.refusedLocked(s, err)
+	case hole.tries == 0 && (!checking || s.arriving(hole.start)):
 		// Nobody needed it when it failed.
 	default:
-		if isRefusal(err) {
-			p.refusedLocked(s, err)
-			return
-		}
-		p.refusedLocked(s, unavailable(err))
+		return p.refusedLocked(s, unavailable(err))
 	}
+	return true
 }
 
 // sourceWorked tells whether the present source has brought bytes that are not checked yet.
@@ -390,17 +393,18 @@ func (s *stream) sourceWorked() bool {
 	return false
 }
 
-// refusedLocked gives s up: the reading ends there, unless it was only read ahead. Then it is resolved anew when it is needed.
-func (p *PartitionReader) refusedLocked(s *stream, err error) {
+// refusedLocked gives s up, and returns false: the reading ends there, unless it was only read ahead. Then it is resolved anew when it is needed.
+func (p *PartitionReader) refusedLocked(s *stream, err error) bool {
 	if s == p.checkingLocked() {
 		p.failLocked(s, err)
-		return
+		return false
 	}
 	for i, o := range p.streams {
 		if o == s {
 			p.dropStreamsLocked(i)
 			p.aheadFailed = true
-			return
+			break
 		}
 	}
+	return false
 }
