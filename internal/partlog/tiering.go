@@ -148,6 +148,8 @@ func (l *Log) rebuildSnapshot(at int64) error {
 
 // SetHighestRemoteOffset says that everything up to and including offset is in the remote tier: local retention may take it, Tierable does not name it.
 func (l *Log) SetHighestRemoteOffset(offset int64) {
+	l.mu.Lock() // retention looks at the state under this lock alone
+	defer l.mu.Unlock()
 	l.state.Lock()
 	defer l.state.Unlock()
 	l.state.highestRemote = offset
