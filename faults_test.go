@@ -3,6 +3,7 @@ package rewind
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -367,5 +368,22 @@ func TestCase28_CheckedAndPassedOn(t *testing.T) {
 	}
 	if s := d.Stats(); s.DirectBytes == 0 || s.Fallbacks > 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A fetcher that puts the signed URL into its errors does not get it into the log: newDialer's logger looks.
+func TestSignedURLsStayOutOfErrors(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	end := b.history(p, 1, 20, 10, 1000)
+	f := &faultyFetcher{b: b, fault: func(l *remotestorage.Location, _, _ int64) (io.ReadCloser, error, bool) {
+		return nil, fmt.Errorf("opening %s: %w", l.SignedRemoteLogSegmentLocation, remotestorage.ErrNotFound), true
+	}}
+	h := newHeard()
+	d := newDialer(t, Options{Metrics: h, Fetchers: []StoreFetcher{{Prefix: "fake://", Fetcher: f}}})
+	client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	newConsumed(t, 1000).until(client, map[int32]int64{0: end})
+	if h.reasons()[ReasonNotFound] != 1 {
+		t.Errorf("ended for %v", h.reasons())
 	}
 }

@@ -251,7 +251,26 @@ func (s *locatedSource) ReadRange(ctx context.Context, start, end int64) (io.Rea
 	s.mu.Lock()
 	l := s.location
 	s.mu.Unlock()
-	return s.open.FetchLogSegment(ctx, l, start, end)
+	rc, err := s.open.FetchLogSegment(ctx, l, start, end)
+	if err != nil {
+		return nil, unsigned{err, l.SignedRemoteLogSegmentLocation}
+	}
+	return rc, nil
+}
+
+// unsigned keeps a signed URL that a fetcher of the user's has put into its error out of the text.
+type unsigned struct {
+	error
+	secret string
+}
+
+func (e unsigned) Unwrap() error { return e.error }
+
+func (e unsigned) Error() string {
+	if e.secret == "" {
+		return e.error.Error()
+	}
+	return strings.ReplaceAll(e.error.Error(), e.secret, "(signed location)")
 }
 
 // due returns the location if it is to be renewed now, by this caller: others go on with it meanwhile.

@@ -376,7 +376,7 @@ func TestGarbageEndsTheConnection(t *testing.T) {
 		"TLS at a plain port":  {client: "\x16\x03\x01\x02\x00\x01", text: "TLS"},
 		"cut":                  {client: "\x00\x00", text: "unexpected EOF"},
 		"an unasked response":  {broker: "\x00\x00\x00\x04abcd", text: "response to nothing"},
-		"a TLS alert upstream": {broker: "\x15\x03\x03\x00\x02\x02", text: "response to nothing"},
+		"a TLS alert upstream": {broker: "\x15\x03\x03\x00\x02\x02", text: "TLS"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -120,6 +120,9 @@ func (c *Conn) readUpstream(Handler) error {
 			}
 			return err
 		}
+		if other := wire.OtherProtocol(prefix); other != "" {
+			return fmt.Errorf("reading from the broker: %w: it seems to speak %s, not plain Kafka", wire.ErrMalformed, other)
+		}
 		// A forwarded response is streamed, so no limit of ours holds for it but the protocol's.
 		size, err := wire.FrameSize(prefix, 1<<31-1)
 		if err != nil {

@@ -49,7 +49,7 @@ func ReadFrame(r io.Reader, limit int32, buf []byte) ([]byte, error) {
 func FrameSize(prefix []byte, limit int32) (int, error) {
 	size := int32(binary.BigEndian.Uint32(prefix))
 	if size < 0 || size > limit {
-		if other := otherProtocol(prefix); other != "" {
+		if other := OtherProtocol(prefix); other != "" {
 			return 0, fmt.Errorf("%w: the peer seems to speak %s, not plain Kafka", ErrFrameTooLarge, other)
 		}
 	}
@@ -62,8 +62,9 @@ func FrameSize(prefix []byte, limit int32) (int, error) {
 	return int(size), nil
 }
 
-// otherProtocol names the usual mix-ups: read as a size, their first bytes are absurd.
-func otherProtocol(b []byte) string {
+// OtherProtocol names what the first four bytes of a connection are, if they are one of the usual mix-ups; "" if not. Read as a size they are absurd, but
+// not all are above every limit.
+func OtherProtocol(b []byte) string {
 	switch {
 	case b[0] == 0x16 && b[1] == 3, b[0] == 0x15 && b[1] == 3:
 		return "TLS"
