@@ -299,7 +299,7 @@ func (l *Log) createSegment(base int64) (*seg, error) {
 		}
 	}
 	l.dirDirty = true
-	s := newSeg(base, 0, l.clock().UnixMilli())
+	s := l.newSeg(base, 0, l.clock().UnixMilli())
 	s.indexSize.Store(0)
 	s.timeSize.Store(0)
 	return s, nil

@@ -196,7 +196,7 @@ func (l *Log) collectKeys(ctx context.Context, p *plan, f *filter) (to int64, er
 }
 
 func (l *Log) eachBatch(ctx context.Context, s *seg, fn func(h batch.Header, raw []byte) error) error {
-	return l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	return l.withFile(s.logPath, func(f vfs.File) error {
 		size := s.size.Load()
 		end, err := segment.ScanBatches(f, 0, size, int(min(size, 1<<31-1)), func(h batch.Header, raw []byte, _ int64) error {
 			if err := context.Cause(ctx); err != nil {

@@ -244,10 +244,11 @@ func TestGoldenRecovers(t *testing.T) {
 				same++
 			case strings.HasSuffix(f, ".txnindex"):
 				t.Errorf("%s differs", f)
-			default:
-				// A broker that was stopped in the middle of a segment counts its index interval from there.
+			case g.set.Name == "kafka/c-epochs":
+				// Its broker was stopped and started again and again, and counts its index interval anew from there.
 				other++
-				t.Logf("%s differs:\n%x\n%x", filepath.Base(f), got, want)
+			default:
+				t.Errorf("%s differs:\n%x\n%x", filepath.Base(f), got, want)
 			}
 		}
 	})

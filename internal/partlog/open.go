@@ -163,7 +163,7 @@ func (l *Log) listSegments(bases []int64) ([]*seg, error) {
 		if err != nil {
 			return nil, err
 		}
-		segs = append(segs, newSeg(base, st.Size(), st.ModTime().UnixMilli()))
+		segs = append(segs, l.newSeg(base, st.Size(), st.ModTime().UnixMilli()))
 	}
 	for _, s := range segs[:len(segs)-1] {
 		s.closed.Store(true)
@@ -244,7 +244,7 @@ func (l *Log) rebuildMarked() error {
 func (l *Log) reindex(s *seg) error {
 	h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
 	interval := l.Config().IndexIntervalBytes
-	err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	err := l.withFile(s.logPath, func(f vfs.File) error {
 		_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, pos int64) bool {
 			h.note(s.base, &b, pos, interval)
 			return true

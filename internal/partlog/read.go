@@ -109,7 +109,7 @@ func (l *Log) readSegment(v *view, i int, offset int64, limit int, upTo int64, w
 	if s.base == v.active {
 		size = v.activeSize
 	}
-	h, err := l.files.acquire(l.fs, l.path(s.base, segment.LogSuffix))
+	h, err := l.files.acquire(l.fs, s.logPath)
 	if err != nil {
 		return d, false, fmt.Errorf("opening segment %d: %w", s.base, err)
 	}

@@ -39,7 +39,7 @@ func (l *Log) lastOffset(s *seg) (end int64, err error) {
 		return 0, err
 	}
 	end = s.base
-	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	err = l.withFile(s.logPath, func(f vfs.File) error {
 		at, err := segment.ScanHeaders(f, from, s.size.Load(), make([]byte, scanBytes), func(h batch.Header, _ int64) bool {
 			end = h.LastOffset() + 1
 			return true
@@ -124,7 +124,7 @@ func (l *Log) rebuild(s *seg) (rebuilt, error) {
 	h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
 	r := rebuilt{end: s.base}
 	interval := l.Config().IndexIntervalBytes
-	err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	err := l.withFile(s.logPath, func(f vfs.File) error {
 		var err error
 		r.good, err = segment.ScanBatches(f, 0, s.size.Load(), int(min(s.size.Load(), 1<<31-1)), func(b batch.Header, raw []byte, pos int64) error {
 			if b.BaseOffset < r.end || !segment.FitsIndex(s.base, b.LastOffset()) {

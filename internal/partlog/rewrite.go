@@ -125,7 +125,7 @@ func (l *Log) swapIn(group []*seg, w *rewriter) error {
 	if err := l.replaceFiles(group, w.base); err != nil {
 		return l.fail(fmt.Errorf("swapping in segment %d: %w", w.base, err))
 	}
-	s := newSeg(w.base, w.position, group[0].createdMs)
+	s := l.newSeg(w.base, w.position, group[0].createdMs)
 	s.closed.Store(true)
 	l.state.Lock()
 	l.state.segs = slices.Concat(segs[:at], []*seg{s}, segs[at+len(group):])

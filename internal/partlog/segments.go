@@ -16,6 +16,8 @@ import (
 // seg is one segment. Its files are found by its base; it holds none open.
 type seg struct {
 	base int64
+	// logPath and indexPath are what reads open: made once.
+	logPath, indexPath string
 	// size is the length of the log file as far as readers may look. Only the active segment's grows.
 	size atomic.Int64
 	// hot is there while the segment is being appended to; the index files are then behind it. A reader that took it may go on with it after it was
@@ -31,8 +33,8 @@ type seg struct {
 
 const unknownTime = -1 << 63
 
-func newSeg(base, size, createdMs int64) *seg {
-	s := &seg{base: base, createdMs: createdMs}
+func (l *Log) newSeg(base, size, createdMs int64) *seg {
+	s := &seg{base: base, createdMs: createdMs, logPath: l.path(base, segment.LogSuffix), indexPath: l.path(base, segment.IndexSuffix)}
 	s.size.Store(size)
 	s.indexSize.Store(-1)
 	s.timeSize.Store(-1)
@@ -160,7 +162,7 @@ func (l *Log) lookup(s *seg, offset int64) (position int64, err error) {
 }
 
 func (l *Log) withIndex(s *seg, fn func(f vfs.File, size int64) error) error {
-	return l.withFile(l.path(s.base, segment.IndexSuffix), func(f vfs.File) error {
+	return l.withFile(s.indexPath, func(f vfs.File) error {
 		size, err := indexFileSize(f, &s.indexSize)
 		if err != nil {
 			return err

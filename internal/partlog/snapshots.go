@@ -91,7 +91,7 @@ func (l *Log) replayHeaders(segs []*seg, upTo int64) error {
 		if i+1 < len(segs) && segs[i+1].base <= l.producers.End() || s.base >= upTo {
 			continue
 		}
-		err := l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error { return l.replaySegment(f, s, upTo) })
+		err := l.withFile(s.logPath, func(f vfs.File) error { return l.replaySegment(f, s, upTo) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("replaying producers from segment %d: %w", s.base, err)
 		}
@@ -168,7 +168,7 @@ const refillSegments = producerstate.Window + 1
 
 // batchesOf gives the last batches in a segment of h's producer and epoch that lie below before, oldest first.
 func (l *Log) batchesOf(s *seg, h *batch.Header, before int64) (found []producerstate.Batch, err error) {
-	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	err = l.withFile(s.logPath, func(f vfs.File) error {
 		_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, _ int64) bool {
 			if b.BaseOffset >= before {
 				return false

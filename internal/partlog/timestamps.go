@@ -108,7 +108,7 @@ func (l *Log) maxTimestampFrom(v *view, i int) (largest int64, err error) {
 		from = 0
 	}
 	largest = segment.NoTimestamp
-	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	err = l.withFile(s.logPath, func(f vfs.File) error {
 		_, err := segment.ScanHeaders(f, from, s.size.Load(), make([]byte, scanBytes), func(h batch.Header, _ int64) bool {
 			if h.NumRecords > 0 && h.LastOffset() >= v.localStart {
 				largest = max(largest, h.MaxTimestamp)
@@ -141,7 +141,7 @@ func (l *Log) scanForTimestamp(v *view, s *seg, offset, ts, atLeast int64) (foun
 	if err != nil {
 		from = 0
 	}
-	err = l.withFile(l.path(s.base, segment.LogSuffix), func(f vfs.File) error {
+	err = l.withFile(s.logPath, func(f vfs.File) error {
 		var inner error
 		_, err := segment.ScanHeaders(f, from, size, make([]byte, scanBytes), func(h batch.Header, pos int64) bool {
 			if h.NumRecords == 0 || h.MaxTimestamp < ts || h.LastOffset() < max(offset, atLeast) {
