@@ -57,12 +57,12 @@ func (l *Log) limits() (ms, bytes int64, by bool) {
 	return ms, bytes, c.Delete || c.RemoteStorage
 }
 
-// rollExpired closes the active segment if everything in it is older than retention.ms, so that it can go too. With remote storage it is closed so that
-// it can be copied first.
+// rollExpired closes the active segment if everything in it is older than retention.ms, so that it can go too. With remote storage it is the total
+// retention that counts: a short local one must not cut the log into tiny segments.
 func (l *Log) rollExpired(now time.Time) error {
-	ms, _, by := l.limits()
-	s := l.active()
-	if !by || ms < 0 || s.size.Load() == 0 {
+	c, s := l.config.Load(), l.active()
+	ms := c.RetentionMs
+	if !c.Delete && !c.RemoteStorage || ms < 0 || s.size.Load() == 0 {
 		return nil
 	}
 	largest, err := l.maxTimestampLocked(s)

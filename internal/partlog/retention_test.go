@@ -268,3 +268,29 @@ func TestDeleteLog(t *testing.T) {
 		t.Errorf("%q", name)
 	}
 }
+
+// TestActiveSegmentGoesWhenAllOfItIsTooOld: and a short local retention of a tiered topic does not close it.
+func TestActiveSegmentGoesWhenAllOfItIsTooOld(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		conf     func(c *Config)
+		segments int
+		start    int64
+	}{
+		{"retention.ms", func(c *Config) { c.RetentionMs = 1000 }, 1, 4},
+		{"retention.ms not reached", func(c *Config) { c.RetentionMs = 1 << 40 }, 1, 0},
+		{"tiered, local.retention.ms", func(c *Config) { c.RemoteStorage, c.RetentionMs, c.LocalRetentionMs = true, 1<<40, 1 }, 1, 0},
+		{"tiered, retention.ms", func(c *Config) { c.RemoteStorage, c.RetentionMs = true, 1000 }, 2, 0},
+	} {
+		o := testOptions(vfs.NewMem())
+		x.conf(&o.Config)
+		l := mustOpen(t, o)
+		mustAppend(t, l, plain(4, epoch0.UnixMilli(), 10).build(t))
+		if _, err := l.ApplyRetention(epoch0.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Offsets(); l.Stats().Segments != x.segments || got.LogStart != x.start || got.LogEnd != 4 {
+			t.Errorf("%s: %d segments, %+v", x.name, l.Stats().Segments, got)
+		}
+	}
+}
