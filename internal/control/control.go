@@ -1,6 +1,6 @@
 // Package control is how the demo and the bench steer the servers that they start as child processes: lines of JSON over the child's standard
 // input and output. A child whose standard input ends stops cleanly, so that no child outlives a parent that was killed.
-// Imported by cmd/rewind (the child's side), internal/demo and internal/bench (the parent's).
+// Imported by cmd/rewind (the child's side), internal/demo, internal/bench and tests of whole processes (the parent's).
 package control
 
 import (
@@ -97,7 +97,12 @@ func Start(ctx context.Context, logs io.Writer, args ...string) (*Child, error) 
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	c := &Child{cmd: exec.Command(self, args...), logs: &tail{to: logs}, done: make(chan struct{})}
+	return StartBinary(ctx, self, logs, args...)
+}
+
+// StartBinary is Start with another program: a test binary has no servers in it.
+func StartBinary(ctx context.Context, path string, logs io.Writer, args ...string) (c *Child, err error) {
+	c = &Child{cmd: exec.Command(path, args...), logs: &tail{to: logs}, done: make(chan struct{})}
 	c.cmd.Stderr = c.logs
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
