@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/segment"
 )
 
 // crashRig runs a log on a file system that can lose power, and takes a copy "as if it failed now" before every write.
@@ -22,6 +24,7 @@ type crashRig struct {
 	log     *Log
 	rng     *rand.Rand
 	seq     int32
+	txnSeq  map[int64]int32
 	// What a power failure now must respect:
 	sent          [][]byte // every batch that was handed to Append, as it was given its offset
 	acked         int      // how many of them were confirmed as synced
@@ -43,7 +46,7 @@ type crash struct {
 }
 
 func newCrashRig(t *testing.T, seed uint64, every int) *crashRig {
-	r := &crashRig{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 1)), every: every}
+	r := &crashRig{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 1)), every: every, txnSeq: map[int64]int32{}}
 	if err := r.mem.MkdirAll("data", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +103,92 @@ func (r *crashRig) append() {
 	}
 }
 
+// transact appends a transactional batch of another producer, or ends its transaction.
+func (r *crashRig) transact() {
+	pid := int64(20 + r.rng.IntN(2))
+	b := marker(pid, 0, r.rng.IntN(3) == 0, 0, epoch0.UnixMilli())
+	if r.rng.IntN(3) > 0 {
+		s := plain(2, epoch0.UnixMilli(), 40).producer(pid, 0, r.txnSeq[pid])
+		s.transactional = true
+		r.txnSeq[pid] += 2
+		b = s.build(r.t)
+	}
+	batch.SetBaseOffset(b, r.log.Offsets().LogEnd)
+	batch.SetLeaderEpoch(b, r.log.LeaderEpoch())
+	r.sent = append(r.sent, bytes.Clone(b))
+	if _, err := r.log.Append(b, Internal); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// checkTransactions works the aborted transactions and the last stable offset out from the batches, and compares them with the log's.
+func checkTransactions(t *testing.T, l *Log, where string) {
+	t.Helper()
+	o := l.Offsets()
+	if l.segments()[0].base > 0 {
+		return // what began in a deleted segment cannot be seen
+	}
+	open := map[int64]int64{}
+	var want []segment.AbortedTxn
+	for _, raw := range allBatches(t, l) {
+		h, err := batch.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.IsTransactional() {
+			continue
+		}
+		first, begun := open[h.ProducerID]
+		if !h.IsControl() {
+			if !begun {
+				open[h.ProducerID] = h.BaseOffset
+			}
+			continue
+		}
+		c := checked{Header: h}
+		if err := c.parseMarker(raw); err != nil {
+			t.Fatal(err)
+		}
+		delete(open, h.ProducerID)
+		if begun && c.abort {
+			stable := h.BaseOffset + 1
+			for _, other := range open {
+				stable = min(stable, other)
+			}
+			want = append(want, segment.AbortedTxn{ProducerID: h.ProducerID, FirstOffset: first, LastOffset: h.BaseOffset, LastStableOffset: stable})
+		}
+	}
+	stable := o.LogEnd
+	for _, first := range open {
+		stable = min(stable, first)
+	}
+	var got []segment.AbortedTxn
+	for _, s := range l.segments() {
+		entries, err := l.txnEntries(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, entries...)
+	}
+	if o.LastStable != stable || !slices.Equal(got, want) {
+		t.Errorf("crash %s: last stable %d, aborted %v; want %d, %v", where, o.LastStable, got, stable, want)
+	}
+}
+
+// allBatches reads every local batch, those below the log start too.
+func allBatches(t *testing.T, l *Log) (all [][]byte) {
+	t.Helper()
+	for _, s := range l.segments() {
+		if err := l.eachBatch(context.Background(), s, func(_ batch.Header, raw []byte) error {
+			all = append(all, bytes.Clone(raw))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
 func (r *crashRig) sync() {
 	n := len(r.sent)
 	if err := r.log.Sync(context.Background(), r.log.Offsets().LogEnd); err != nil {
@@ -115,8 +204,10 @@ func (r *crashRig) checkpoint() {
 
 func (r *crashRig) step() {
 	switch k := r.rng.IntN(20); {
-	case k < 10:
+	case k < 7:
 		r.append()
+	case k < 10:
+		r.transact()
 	case k < 14:
 		r.append()
 		r.sync()
@@ -175,6 +266,7 @@ func (r *crashRig) verify(c crash) {
 	if found < 0 {
 		return
 	}
+	checkTransactions(t, l, c.where)
 	retries := r.sent[max(0, found-5):c.sent]
 	for i, b := range retries {
 		at := max(0, found-5) + i
@@ -183,6 +275,14 @@ func (r *crashRig) verify(c crash) {
 			t.Fatal(err)
 		}
 		if h.BaseOffset < l.Offsets().LogStart {
+			continue
+		}
+		if h.ProducerID != 7 {
+			if at >= found { // the coordinator writes it again
+				if _, err := l.Append(bytes.Clone(b), Internal); err != nil {
+					t.Fatal(err)
+				}
+			}
 			continue
 		}
 		info, err := l.Append(bytes.Clone(b), Client)
@@ -210,6 +310,7 @@ func (r *crashRig) verify(c crash) {
 		t.Errorf("crash %s: end %d after a clean stop, was %d", c.where, again.Offsets().LogEnd, end)
 	}
 	sameBatches(t, readAll(t, again), want)
+	checkTransactions(t, again, c.where)
 }
 
 // matches compares the log with what was sent, and gives how many batches from the beginning are accounted for; -1 after complaining.
