@@ -337,8 +337,8 @@ func (l *Log) writeIndexes(s *seg, h *hot) error {
 	return nil
 }
 
-// cool ends the time index as a closed segment's ends, writes what is pending, syncs the log file and drops what is held. The index files are not synced: the caller does, or has them in unflushed.
-// l.mu is held.
+// cool ends the time index as a closed segment's ends, writes what is pending, syncs the log file and drops what is held. The index files are not
+// synced: the caller does, or has them in unflushed. l.mu is held.
 func (l *Log) cool(s *seg) error {
 	h := s.hot.Load()
 	if h == nil {
