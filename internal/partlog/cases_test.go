@@ -151,3 +151,33 @@ func TestReadsWhileCompacting(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestCase03_MarkerInTheLocalLog: a transaction that began in a segment which is only remote by now, and was aborted in the local log, is found there.
+func TestCase03_MarkerInTheLocalLog(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.Config.RemoteStorage, o.Config.LocalRetentionMs = true, 0
+	l := mustOpen(t, o)
+	s := plain(2, epoch0.UnixMilli(), 10).producer(9, 0, 0)
+	s.transactional = true
+	mustAppend(t, l, s.build(t))
+	if err := l.Roll(true); err != nil {
+		t.Fatal(err)
+	}
+	if _, complete := l.AbortedEntries(0, 2); complete {
+		t.Error("complete, though the transaction is open")
+	}
+	if _, err := l.Append(marker(9, 0, false, 0, epoch0.UnixMilli()), Internal); err != nil {
+		t.Fatal(err)
+	}
+	l.SetHighestRemoteOffset(1)
+	if _, err := l.ApplyRetention(epoch0.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if o := l.Offsets(); o.LocalLogStart != 2 {
+		t.Fatalf("%+v", o)
+	}
+	entries, complete := l.AbortedEntries(0, 2)
+	if !complete || len(entries) != 1 || entries[0].FirstOffset != 0 || entries[0].LastOffset != 2 {
+		t.Errorf("%+v, complete %v", entries, complete)
+	}
+}

@@ -9,13 +9,14 @@ import (
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
-// AbortedEntries gives the entries of the local transaction indexes that overlap [from, upTo). complete says that no entry elsewhere can be missing: the
-// local log begins at or below from, and every transaction that begins below upTo is decided (upTo is at most the last stable offset). An index
-// that cannot be read makes it incomplete.
+// AbortedEntries gives the entries of the local transaction indexes that overlap [from, upTo). from may lie below the local log start: the rest is then in
+// the remote segments' indexes, which the caller has walked, and transactions that began there and were aborted here are among the entries.
+// complete says that no marker can be missing behind the local log's start: every transaction that begins below upTo is decided (upTo is at most the
+// last stable offset), and every index could be read.
 func (l *Log) AbortedEntries(from, upTo int64) (entries []segment.AbortedTxn, complete bool) {
+	stable := l.Offsets().LastStable // taken first: what is decided stays decided
 	entries, err := l.abortedEntries(from, upTo)
-	o := l.Offsets()
-	return entries, err == nil && from >= o.LocalLogStart && upTo <= o.LastStable
+	return entries, err == nil && upTo <= stable
 }
 
 // AbortedTransactions gives the aborted transactions that a read_committed reader of [from, upTo) must know of, by the local indexes: never nil. An error is
