@@ -110,12 +110,18 @@ func (f *fetched) buffers(_ context.Context, version int16, correlationID int32)
 	return f.resp.Buffers(version, correlationID, (*f.scratch)[:0]), nil
 }
 
-func (f *fetched) release() {
+// giveBack ends the use of the records; the copy that the connection made counts in the grant, which stays.
+func (f *fetched) giveBack() {
 	f.resp.Release()
-	f.grant.release()
 	if f.scratch != nil && cap(*f.scratch) <= maxScratch {
 		scratches.Put(f.scratch)
 	}
+	f.scratch = nil
+}
+
+func (f *fetched) release() {
+	f.giveBack()
+	f.grant.release()
 }
 
 // fetchPart makes the source of one partition, and gives its own limit.

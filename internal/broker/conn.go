@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,8 @@ type conn struct {
 	clientID string
 
 	spare chan []byte // frames whose memory may be used again
+	// fetching holds one token while a fetch is being answered. So a client that pipelines fetches and does not read holds one answer's memory.
+	fetching chan struct{}
 
 	ctx      context.Context // ends when the client has gone or the server closes
 	cancel   context.CancelFunc
@@ -66,6 +69,7 @@ type answer struct {
 	reply
 	version       int16
 	correlationID int32
+	fetch         bool // holds the token of conn.fetching
 	last          bool // close the connection instead of writing
 }
 
@@ -73,7 +77,7 @@ type answer struct {
 var errGone = errors.New("connection has gone")
 
 func newConn(s *server, nc net.Conn) *conn {
-	c := &conn{srv: s, nc: nc, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2)}
+	c := &conn{srv: s, nc: nc, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), fetching: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }
@@ -248,9 +252,13 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			c.done(&req)
 			continue
 		}
+		fetch := req.Key == keyFetch && c.beginFetch()
 		r, err := c.handle(&req)
 		c.done(&req)
 		if err != nil {
+			if fetch {
+				<-c.fetching
+			}
 			// A request that cannot be answered ends the connection; those behind it are dropped, as if they had come too late.
 			c.fail(fmt.Errorf("%s request, version %d: %w", kmsg.NameForKey(req.Key), req.Version, err))
 			to <- answer{last: true}
@@ -262,7 +270,17 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			version = 0
 		}
 		// The writer takes answers until the channel is closed, whatever happens to it: this never blocks for good.
-		to <- answer{reply: r, version: version, correlationID: req.CorrelationID}
+		to <- answer{reply: r, version: version, correlationID: req.CorrelationID, fetch: fetch}
+	}
+}
+
+// beginFetch waits until the last fetch's answer is written. False: the client has gone meanwhile, and no token is held.
+func (c *conn) beginFetch() bool {
+	select {
+	case c.fetching <- struct{}{}:
+		return true
+	case <-c.ctx.Done():
+		return false
 	}
 }
 
@@ -309,6 +327,9 @@ func (c *conn) writeAll(from <-chan answer) {
 			}
 			a.release()
 		}
+		if a.fetch {
+			<-c.fetching
+		}
 		c.inFlight.Add(-1)
 	}
 }
@@ -325,14 +346,36 @@ func (c *conn) write(a *answer) bool {
 	if c.srv.stats.sent != nil {
 		c.srv.stats.sent(frameLen(bufs))
 	}
-	// A client that does not read its answers is as idle as one that does not ask.
-	c.nc.SetWriteDeadline(c.idleEnd())
-	if _, err := bufs.WriteTo(c.nc); err != nil {
+	if err := c.writeBuffers(bufs, a.reply); err != nil {
 		c.stop()
 		return false
 	}
 	return true
 }
+
+// writeBuffers writes an answer. What a client does not take for a while is copied, so that memory that others wait for (the remote readers' budget) is
+// given back: a client that has stalled must not stall them.
+func (c *conn) writeBuffers(bufs net.Buffers, r reply) error {
+	lent, ok := r.(lender)
+	if ok {
+		c.nc.SetWriteDeadline(time.Now().Add(lendFor))
+		if _, err := bufs.WriteTo(c.nc); err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		bufs = net.Buffers{slices.Concat(bufs...)}
+		lent.giveBack()
+	}
+	// A client that does not read its answers is as idle as one that does not ask.
+	c.nc.SetWriteDeadline(c.idleEnd())
+	_, err := bufs.WriteTo(c.nc)
+	return err
+}
+
+// lender is a reply whose buffers belong to somebody who waits for them. After giveBack they are not looked at any more; release still follows.
+type lender interface{ giveBack() }
+
+// lendFor is how long a client may take over an answer in lent memory.
+const lendFor = time.Second
 
 func frameLen(bufs net.Buffers) int64 {
 	if len(bufs) == 0 || len(bufs[0]) < 4 {

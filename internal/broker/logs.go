@@ -171,6 +171,11 @@ func (b *Broker) removeDeleted() error {
 			return fmt.Errorf("removing deleted partition %s-%d: %w", f.Topic, f.Partition, err)
 		}
 	}
+	for id := range dead {
+		if err := b.topics.Forget(id); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

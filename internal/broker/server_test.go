@@ -377,6 +377,39 @@ func TestFrameBudget(t *testing.T) {
 	<-sent
 }
 
+// lentReply is a large answer in memory that somebody waits for.
+type lentReply struct {
+	memory []byte
+	back   chan struct{}
+}
+
+func (l lentReply) buffers(context.Context, int16, int32) (net.Buffers, error) {
+	return net.Buffers{binary.BigEndian.AppendUint32(nil, uint32(len(l.memory))), l.memory}, nil
+}
+func (lentReply) release() {}
+func (l lentReply) giveBack() {
+	clear(l.memory) // it is somebody else's now
+	close(l.back)
+}
+
+// TestStalledClientGivesMemoryBack: a client that does not take its answer holds a copy and nothing that others wait for, and gets every byte in the end.
+func TestStalledClientGivesMemoryBack(t *testing.T) {
+	want := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
+	l := lentReply{bytes.Clone(want), make(chan struct{})}
+	s := serveTable(t, defaultLimits(), later(0, 9, func(context.Context, *conn, *kmsg.MetadataRequest) (reply, error) { return l, nil }))
+	c := s.dial(t)
+	c.Write(metadataFrame(1))
+	select {
+	case <-l.back:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the memory was not given back")
+	}
+	got, err := wire.ReadFrame(c, 128<<20, nil)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v; want the %d that were sent", len(got), err, len(want))
+	}
+}
+
 // FuzzConnection: bytes from a client never crash the server, nor leave a goroutine behind.
 func FuzzConnection(f *testing.F) {
 	f.Add(metadataFrame(1, "a", "b"))
