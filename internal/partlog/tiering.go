@@ -105,16 +105,22 @@ func (r *fileReader) Close() error {
 	return nil
 }
 
-// snapshotFile is the producer snapshot taken at an offset. One that is missing (a crash before it was synced, a folder taken over) is worked out anew.
+// snapshotFile is the producer snapshot taken at an offset. One that is missing or torn (a crash before it was synced, a folder taken over) is worked
+// out anew: a copy must not be made of it.
 func (l *Log) snapshotFile(at int64) (remotestorage.SegmentFile, error) {
 	path := l.path(at, segment.SnapshotSuffix)
-	f, err := l.wholeFile(path)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+	b, err := readFile(l.fs, path)
+	if err == nil {
+		if _, err = producerstate.ParseSnapshot(b); err == nil {
+			return l.wholeFile(path)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return remotestorage.SegmentFile{}, err
 	}
 	if err := l.rebuildSnapshot(at); err != nil {
-		return f, err
+		return remotestorage.SegmentFile{}, err
 	}
+	l.files.forget(path)
 	return l.wholeFile(path)
 }
 

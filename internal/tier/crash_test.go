@@ -16,6 +16,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
 	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -276,6 +277,7 @@ func checkAfterPowerLoss(t *testing.T, at moment) error {
 	}
 	requireWhole(t, at.store, n.tier.segments(tpOf(0)))
 	requireIndexes(t, at.store, n.tier.segments(tpOf(0)))
+	requireSnapshots(t, at.store, n.tier.segments(tpOf(0)))
 	if t.Failed() {
 		return errors.New("see above")
 	}
@@ -300,6 +302,17 @@ func requireIndexes(t *testing.T, s *memStore, segments []remotestorage.RemoteLo
 		times, _ := s.get(objectName(md.ID, ".timeindex"))
 		if _, err := segment.ParseTimeIndex(times, md.StartOffset); err != nil || len(times) == 0 {
 			t.Errorf("time index of %d: %d bytes, %v", md.StartOffset, len(times), err)
+		}
+	}
+}
+
+// requireSnapshots fails unless each segment's producer snapshot can be read: a torn local one must not be copied.
+func requireSnapshots(t *testing.T, s *memStore, segments []remotestorage.RemoteLogSegmentMetadata) {
+	t.Helper()
+	for _, md := range segments {
+		b, _ := s.get(objectName(md.ID, ".snapshot"))
+		if _, err := producerstate.ParseSnapshot(b); err != nil {
+			t.Errorf("snapshot of %d: %v", md.StartOffset, err)
 		}
 	}
 }
