@@ -34,6 +34,8 @@ func (r *remotePart) Available() (int, bool) {
 	reader := r.open()
 	n, err := reader.Available()
 	switch {
+	case outdated(err, r.local.offset, r.local.log.Offsets().LocalLogStart):
+		return 0, true // answered empty; the next fetch finds this reader failed and opens another
 	case errors.Is(err, remote.ErrLocal) && !errors.Is(err, locate.ErrUndecided):
 		n, _ := r.atLocalStart().Available()
 		return n, n > 0
@@ -71,6 +73,8 @@ func (r *remotePart) Read(limit int, whole bool) wire.FetchPartition {
 	switch {
 	case errors.Is(err, locate.ErrBelowLogStart):
 		return failedPartition(r.local.tp.Partition, errOffsetOutOfRange)
+	case outdated(err, r.local.offset, o.LocalLogStart):
+		return out
 	case errors.Is(err, remote.ErrLocal) && !errors.Is(err, locate.ErrUndecided):
 		return r.atLocalStart().Read(min(limit, r.localLimit), whole)
 	case errors.Is(err, remote.ErrClosed):

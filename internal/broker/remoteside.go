@@ -193,12 +193,31 @@ func (r *remoteSide) reader(p *partition, owner uint64, offset int64, committed 
 	v := view{p.log}
 	return r.pool.Get(remote.PoolKey{TP: p.tp, Committed: committed, Owner: owner}, offset,
 		func(ctx context.Context, offset int64, _ error) (remote.Range, error) {
+			asOf := v.LocalLogStart()
 			rng, err := r.resolver.Resolve(ctx, p.tp, v, offset, committed)
 			if err != nil && offset < v.LogStart() {
 				return rng, locate.ErrBelowLogStart // deleted while it was looked for
 			}
+			if errors.Is(err, remote.ErrLocal) {
+				err = localError{err, asOf}
+			}
 			return rng, err
 		})
+}
+
+// localError is a resolver's ErrLocal with the local log start as it was before: a segment that has moved to the remote tier since makes it void. Readers
+// resolve ahead, so there may be a while in between.
+type localError struct {
+	error
+	asOf int64
+}
+
+func (e localError) Unwrap() error { return e.error }
+
+// outdated tells whether the offset may have left the local log since err, an ErrLocal, was found.
+func outdated(err error, offset, localLogStart int64) bool {
+	var l localError
+	return offset < localLogStart && errors.As(err, &l) && l.asOf < localLogStart
 }
 
 // offers tells whether a client that reads these formats may be sent to the store.
