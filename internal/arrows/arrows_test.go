@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/broker", ""},
 	{"internal/backfill", "internal/storetest"},
 	{"internal/demo", "internal/bench"},
-	{"internal/clienttest"},
+	{"internal/clienttest", "internal/killtest"},
 	{"cmd/rewind"},
 }
 

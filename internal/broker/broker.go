@@ -115,6 +115,9 @@ func (b *Broker) open() error {
 	}
 	b.dir = dir
 	b.nodeID, b.clusterID = dir.Meta().NodeID, dir.Meta().ClusterID
+	if !dir.Clean() {
+		b.log.Info("the last stop was not clean: logs are recovered", "data.dir", cfg.DataDir, "leader.epoch", dir.LeaderEpoch())
+	}
 	if err := b.loadDynamic(); err != nil {
 		return err
 	}
