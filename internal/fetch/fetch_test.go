@@ -74,6 +74,12 @@ func (p *part) add(batches ...int) {
 	p.mu.Unlock()
 }
 
+func (p *part) mustGo() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = true
+}
+
 func lens(out []wire.FetchPartition) []int {
 	var n []int
 	for i := range out {
@@ -127,7 +133,7 @@ func TestWaiting(t *testing.T) {
 		{"data comes", 1, 100, func(p *part, _ func()) { p.add(10) }, 10, time.Second},
 		{"too little comes", 20, 100, func(p *part, _ func()) { p.add(10) }, 10, wait},
 		{"as much as the partition may give is enough, not more than it", 20, 10, func(p *part, _ func()) { p.add(10, 10, 10) }, 10, wait},
-		{"something must go out", 1000, 100, func(p *part, _ func()) { p.now = true; p.add(10) }, 10, time.Second},
+		{"something must go out", 1000, 100, func(p *part, _ func()) { p.mustGo(); p.add(10) }, 10, time.Second},
 		{"the client vanishes", 1, 100, func(_ *part, cancel func()) { cancel() }, 0, time.Second},
 		{"no minimum", 0, 100, nil, 0, 0},
 	} {
@@ -166,4 +172,18 @@ func TestCase29_NothingToReadIsAnAnswer(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 	})
+}
+
+// TestReserve: what a response may take is asked for once, after the waiting, and with what there is.
+func TestReserve(t *testing.T) {
+	var asked []int
+	reserve := func(want int) int { asked = append(asked, want); return 15 }
+	parts := []Part{&part{batches: []int{10, 10}}, &part{batches: []int{10, 10}}}
+	got := lens(Collect(t.Context(), Limits{MinBytes: 1, MaxBytes: 1000, Reserve: reserve}, parts, []int{100, 12}))
+	if len(asked) != 1 || asked[0] != 32 {
+		t.Errorf("asked for %v, want 32 once", asked)
+	}
+	if got[0] != 10 || got[1] != 0 {
+		t.Errorf("got %v under a grant of 15", got)
+	}
 }
