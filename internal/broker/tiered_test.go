@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/fileserver"
 	"github.com/rewind-kafka/rewind/internal/wire"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -292,5 +295,50 @@ func TestRemotePartitionMaxBytes(t *testing.T) {
 		if got < tc.low || got > tc.high {
 			t.Errorf("limit %d, remote limit %d: %d bytes, want %d to %d", tc.limit, tc.remote, got, tc.low, tc.high)
 		}
+	}
+}
+
+func objectsIn(t *testing.T, dir string) int {
+	t.Helper()
+	n := 0
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			n++
+		}
+		return nil // a folder may go while it is walked
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestDeletedTopicLeavesNoObjects: neither when the topic is deleted, nor when it is taken off remote storage with the owner's word for it.
+func TestDeletedTopicLeavesNoObjects(t *testing.T) {
+	rsm, dir := directoryStore(t)
+	b := startBroker(t, t.TempDir(), withRSM(rsm), tieredKeys())
+	b.tieredTopic(t, "deleted", 2)
+	b.produceTiered(t, "deleted", 2, 200)
+	if objectsIn(t, dir) == 0 {
+		t.Fatal("nothing is remote")
+	}
+	if err := b.deleteTopic("deleted"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the objects to go", func() bool { return objectsIn(t, dir) == 0 })
+
+	b.tieredTopic(t, "off", 1)
+	b.produceTiered(t, "off", 1, 200)
+	configs := map[string]string{"internal.segment.bytes": "20000"}
+	if err := b.setTopicConfigs("off", configs); !errors.Is(err, config.ErrInvalidValue) {
+		t.Errorf("switched off without consent: %v", err)
+	}
+	configs["remote.log.delete.on.disable"] = "true"
+	if err := b.setTopicConfigs("off", configs); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the objects to go", func() bool { return objectsIn(t, dir) == 0 })
+	if o := b.partition("off", 0).log.Offsets(); o.LogStart != o.LocalLogStart || o.LogStart == 0 {
+		t.Errorf("log start %d, local log start %d; want the same", o.LogStart, o.LocalLogStart)
 	}
 }
