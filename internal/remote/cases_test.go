@@ -191,6 +191,9 @@ func TestCase10_FillBelongsToTheCache(t *testing.T) {
 	}
 	r := NewReader(Options{Budget: b, Cache: cache, ChunkSize: 256 << 10})
 	p := r.Open(testTP, 0, w.resolve)
+	if n, err := p.Available(); n != 0 || err != nil { // the consumer comes
+		t.Fatalf("%d bytes, %v", n, err)
+	}
 	<-began
 	p.Close() // its GET goes on
 	close(hold)

@@ -214,8 +214,8 @@ func TestWithoutReadAhead(t *testing.T) {
 		}
 		r := NewReader(Options{})
 		p := r.Open(testTP, 0, w.resolve)
-		p.SetLimit(100 << 10)
 		synctest.Wait()
+		p.SetLimit(100 << 10)
 		total := 0
 		for range 3 {
 			if err := p.Wait(t.Context(), 100<<10); err != nil {

@@ -66,7 +66,7 @@ func newPartitionReader(r *Reader, tp remotestorage.TopicIDPartition, offset int
 	p := &PartitionReader{
 		r: r, tp: tp, resolve: resolve, next: offset, subs: map[int]func(){},
 		bell: make(chan struct{}, 1), ended: make(chan struct{}),
-		window: 1, wanted: true, active: true, lastTake: time.Now(),
+		window: 1, wanted: r.opts.ReadAhead, active: true, lastTake: time.Now(),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p

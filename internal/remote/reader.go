@@ -32,7 +32,7 @@ func NewReader(o Options) *Reader {
 	return r
 }
 
-// Open starts reading at offset: the first resolve and the first GET begin at once.
+// Open starts reading at offset. With ReadAhead the first resolve and the first GET begin at once, else when the consumer first comes.
 func (r *Reader) Open(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) *PartitionReader {
 	p := newPartitionReader(r, tp, offset, resolve)
 	r.mu.Lock()
