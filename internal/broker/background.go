@@ -106,6 +106,16 @@ func (b *Broker) checkpoint(context.Context) {
 	}
 	if err := b.writeCheckpoints(offsets); err != nil {
 		b.log.Error("writing checkpoints", "err", err)
+		return
+	}
+	for _, p := range b.logs.all() {
+		o, ok := offsets[checkpointKey(p)]
+		if !ok {
+			continue
+		}
+		if err := p.log.LogStartKept(o.LogStart); err != nil && !errors.Is(err, partlog.ErrClosed) {
+			b.log.Error("writing the epoch history", "partition", p.tp.String(), "err", err)
+		}
 	}
 }
 

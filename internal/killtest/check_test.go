@@ -28,7 +28,7 @@ func (l *load) checkRecords(topics []string) map[place]*whole {
 			continue
 		}
 		for p, w := range got {
-			if w.digest != first[p].digest {
+			if w.digest != first[p].digest && p.topic != compacted { // compaction goes on
 				t.Errorf("%s: the %s saw other records than the %s: %d from %d on, and %d from %d on", p, r.name, readings[0].name,
 					len(w.offsets), w.start, len(first[p].offsets), first[p].start)
 			}

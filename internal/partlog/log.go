@@ -46,7 +46,9 @@ type Log struct {
 	snapshots []int64 // offsets of the producer snapshots on disk, ascending
 	change    producerstate.Change
 	// epochDirty: the epoch history has an entry that the checkpoint does not have yet. It is written before the first batch of the epoch.
-	epochDirty  bool
+	epochDirty bool
+	// heldEpochs is the epoch history from before the log start moved to where nobody has written it down yet; see dropEpochsBelow.
+	heldEpochs  []remotestorage.EpochStart
 	leaderEpoch int32
 	dirDirty    bool    // files were made whose names are not synced
 	dirty       bool    // something was appended since the last flush
@@ -138,6 +140,9 @@ func (l *Log) active() *seg {
 func (l *Log) fail(err error) error {
 	l.state.Lock()
 	defer l.state.Unlock()
+	if l.state.closed {
+		return ErrClosed // its files were taken away while it was syncing them: the topic was deleted
+	}
 	if l.state.err == nil {
 		l.state.err = fmt.Errorf("%w: %s: %w", ErrStorage, l.tp, err)
 		l.logger.Error("log has failed and takes no more writes", "partition", l.tp.String(), "error", err)
@@ -234,7 +239,8 @@ func (l *Log) publish(logEnd int64) {
 }
 
 func (l *Log) saveEpochs() error {
-	if err := replaceFile(l.fs, l.dir, epochFile, epoch.AppendCheckpoint(nil, l.epochs.Entries())); err != nil {
+	entries := withHeld(l.heldEpochs, l.epochs.Entries())
+	if err := replaceFile(l.fs, l.dir, epochFile, epoch.AppendCheckpoint(nil, entries)); err != nil {
 		return fmt.Errorf("writing %s: %w", epochFile, err)
 	}
 	l.epochDirty = false

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rewind-kafka/rewind/internal/segment"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // doomed is a file that was renamed for deletion and goes at a time of its own, so that readers and copiers that are at it can finish.
@@ -148,9 +149,7 @@ func (l *Log) deleteOldest(n int, reasons []string, now time.Time) ([]DeletedSeg
 		}
 	}
 	l.dirDirty = true
-	if err := l.dropEpochsBelow(start); err != nil {
-		return list, storageError(err)
-	}
+	l.dropEpochsBelow(start)
 	l.wakers.wake()
 	return list, nil
 }
@@ -189,12 +188,48 @@ func (l *Log) removeDoomed(now time.Time) error {
 	return nil
 }
 
-// dropEpochsBelow makes the epoch history begin at the log start. For a tiered log that is the total one: the epochs of the remote part are kept.
-func (l *Log) dropEpochsBelow(start int64) error {
-	if !l.epochs.TruncateFromStart(start) {
+// dropEpochsBelow makes the epoch history begin at the log start. For a tiered log that is the total one: the epochs of the remote part are kept. In the
+// checkpoint the old entries stay until the log start itself is written down (LogStartKept): a crash in between would bring the old log start back,
+// and remote segments from there on would belong to no epoch that the history knows.
+func (l *Log) dropEpochsBelow(start int64) {
+	before := l.epochs.Entries()
+	if l.epochs.TruncateFromStart(start) {
+		l.heldEpochs = withHeld(l.heldEpochs, before)
+	}
+}
+
+// withHeld puts the entries of newer epochs behind the ones held.
+func withHeld(held, entries []remotestorage.EpochStart) []remotestorage.EpochStart {
+	if len(held) == 0 {
+		return entries
+	}
+	latest := held[len(held)-1].LeaderEpoch
+	for i, e := range entries {
+		if e.LeaderEpoch > latest {
+			return append(held[:len(held):len(held)], entries[i:]...)
+		}
+	}
+	return held
+}
+
+// LogStartKept says that the log start is on stable storage up to offset: whoever keeps the node's checkpoint calls it after each one. The epochs below
+// go from the log's own checkpoint then.
+func (l *Log) LogStartKept(offset int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if l.heldEpochs == nil || offset < l.state.logStart {
 		return nil
 	}
-	return l.saveEpochs()
+	held := l.heldEpochs
+	l.heldEpochs = nil
+	if err := l.saveEpochs(); err != nil {
+		l.heldEpochs = held
+		return storageError(err)
+	}
+	return nil
 }
 
 // DeleteRecords moves the log start up to offset (-1: to the high watermark), and gives the log start. At or below the current start it changes nothing;
@@ -212,7 +247,7 @@ func (l *Log) DeleteRecords(offset int64) (newStart int64, err error) {
 	if offset < 0 || offset > l.state.logEnd {
 		return 0, fmt.Errorf("%w: deleting records below %d, the high watermark is %d", ErrOutOfRange, offset, l.state.logEnd)
 	}
-	return l.moveStart(offset, "DeleteRecords")
+	return l.moveStart(offset, "DeleteRecords"), nil
 }
 
 // AdvanceLogStart is DeleteRecords for the tiers: total retention has deleted everything below offset.
@@ -225,23 +260,21 @@ func (l *Log) AdvanceLogStart(offset int64, reason string) error {
 	if offset > l.state.logEnd {
 		return fmt.Errorf("%w: log start %d above the log end %d", ErrOutOfRange, offset, l.state.logEnd)
 	}
-	_, err := l.moveStart(offset, reason)
-	return err
+	l.moveStart(offset, reason)
+	return nil
 }
 
-func (l *Log) moveStart(offset int64, reason string) (int64, error) {
+func (l *Log) moveStart(offset int64, reason string) int64 {
 	if offset <= l.state.logStart {
-		return l.state.logStart, nil
+		return l.state.logStart
 	}
 	l.logger.Info("log start moved", "partition", l.tp.String(), "from", l.state.logStart, "to", offset, "reason", reason)
 	l.state.Lock()
 	l.state.logStart = offset
 	l.state.Unlock()
 	l.wakers.wake()
-	if err := l.dropEpochsBelow(offset); err != nil {
-		return offset, storageError(err)
-	}
-	return offset, nil
+	l.dropEpochsBelow(offset)
+	return offset
 }
 
 // Delete removes the log for good. The folder is renamed first, so that it is gone for whoever looks even if the removal is cut off; what is left is removed
