@@ -2,6 +2,7 @@ package rewind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,6 +26,8 @@ const (
 	renewalFloor = 5 * time.Second
 	// answerKept is how long a location is given out again for the same offset.
 	answerKept = 5 * time.Second
+	// locationWaitMs is how long a broker may hold the question for a location. Other questions on the connection wait behind it.
+	locationWaitMs = 500
 	// maxRenewalMargin: a signature is renewed when a fifth of its life is left, or this.
 	maxRenewalMargin = time.Minute
 )
@@ -102,7 +105,8 @@ func (q *locator) resolver(first remote.Range) remote.ResolveFunc {
 func (q *locator) ask(ctx context.Context, offset int64, cause LocationCause) (*remotestorage.Location, []wire.AbortedTransaction, error) {
 	b := q.p.b
 	req := b.newFetch(q.demand)
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = 0, 0, 1, -1
+	// The broker may have to look into the store's indexes first; not to wait for that would be to be told "not yet".
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = locationWaitMs, 1, 1, -1
 	part := kmsg.NewFetchRequestTopicPartition()
 	part.Partition, part.FetchOffset, part.CurrentLeaderEpoch, part.PartitionMaxBytes = q.p.key.partition, offset, q.epoch, 1
 	wire.SetLocationRequested(&part, true)
@@ -120,14 +124,17 @@ func (q *locator) ask(ctx context.Context, offset int64, cause LocationCause) (*
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking the broker for a location: %w", err)
 	}
-	l, aborted, err := q.answer(resp.(*kmsg.FetchResponse))
+	l, aborted, err := q.answer(resp.(*kmsg.FetchResponse), offset)
 	if err == nil {
 		b.d.opts.Metrics.Location(cause)
 	}
 	return l, aborted, err
 }
 
-func (q *locator) answer(resp *kmsg.FetchResponse) (*remotestorage.Location, []wire.AbortedTransaction, error) {
+// errNotYet: neither a location nor records, though there are some: the broker is still looking. Worth asking again.
+var errNotYet = errors.New("the broker has not found the segment yet")
+
+func (q *locator) answer(resp *kmsg.FetchResponse, offset int64) (*remotestorage.Location, []wire.AbortedTransaction, error) {
 	b := q.p.b
 	b.mu.Lock()
 	b.throttle = max(b.throttle, resp.ThrottleMillis)
@@ -147,10 +154,20 @@ func (q *locator) answer(resp *kmsg.FetchResponse) (*remotestorage.Location, []w
 	switch {
 	case err != nil:
 		return nil, nil, remote.Final(err)
+	case l == nil && len(r.RecordBatches) == 0 && offset < q.visibleEnd(r):
+		return nil, nil, errNotYet
 	case l == nil:
 		return nil, nil, remote.ErrLocal
 	}
 	return l, abortedOf(r), nil
+}
+
+// visibleEnd is the end of what this reader may see.
+func (q *locator) visibleEnd(r *kmsg.FetchResponseTopicPartition) int64 {
+	if q.demand.committed() {
+		return r.LastStableOffset
+	}
+	return r.HighWatermark
 }
 
 // rangeOf checks a location against the question and makes it readable.
