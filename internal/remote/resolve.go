@@ -31,7 +31,8 @@ func unavailable(err error) error {
 // as soon as less of the last one is left to ask for than the window holds, so that its first chunks are on their way before the last
 // one's are delivered.
 func (p *PartitionReader) findLocked() {
-	if p.finding || p.err != nil || p.parked {
+	// An answer that came since this round began is taken in first, or the same question would be asked twice.
+	if p.finding || p.found != nil || p.err != nil || p.parked {
 		return
 	}
 	for _, s := range p.streams {
