@@ -17,7 +17,9 @@ import (
 
 const (
 	firstBackoff = 100 * time.Millisecond
-	maxBackoff   = 10 * time.Second
+	// uploadTries bounds the tries of one object. A hiccup shall not cost the copy of a whole segment; a store that is away is the caller's to wait for,
+	// who has other work meanwhile and tells the operator.
+	uploadTries = 6
 )
 
 // ErrNotWhole: the store has something else than what was sent.
@@ -56,13 +58,13 @@ func (m *Manager) CopyLogSegmentData(ctx context.Context, md remotestorage.Remot
 	return layout.AppendCustomMetadata(nil, md.StartOffset), nil
 }
 
-// upload stores one file, again and again until it is whole in the store, time is over or the store refuses.
+// upload stores one file, a few times if need be, until it is whole in the store, time is over or the store refuses.
 func (m *Manager) upload(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, suffix layout.Suffix, f remotestorage.SegmentFile) error {
 	key := m.s.key(layout.ObjectName(md.RemoteLogSegmentID, md.StartOffset, suffix))
 	ctx, cancel := context.WithTimeout(ctx, m.uploadTimeout(f.Size))
 	defer cancel()
 	var last error
-	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+	for try, backoff := 1, firstBackoff; ; try, backoff = try+1, 2*backoff {
 		err := m.uploadOnce(ctx, key, f)
 		if err == nil {
 			return nil
@@ -70,11 +72,11 @@ func (m *Manager) upload(ctx context.Context, md remotestorage.RemoteLogSegmentM
 		if ctx.Err() != nil && last != nil {
 			return fmt.Errorf("%w, and time is over", last) // says more than that a try was broken off
 		}
-		if ctx.Err() != nil || !worthRetry(err) {
+		if ctx.Err() != nil || !worthRetry(err) || try == uploadTries {
 			return err
 		}
 		last = err
-		m.o.Logger.Warn("upload failed, trying again", "object", m.s.place(key), "error", err)
+		m.o.Logger.Debug("upload failed, trying again", "object", m.s.place(key), "error", err)
 		wait := time.NewTimer(backoff/2 + rand.N(backoff/2+1))
 		select {
 		case <-ctx.Done():

@@ -51,7 +51,7 @@ func (l *load) random(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(l.
 // client is a kgo client that waits out any number of crashes.
 func (l *load) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(l.s.addr), kgo.MetadataMinAge(50 * time.Millisecond), kgo.FetchMaxWait(200 * time.Millisecond),
+		kgo.SeedBrokers(l.s.addr), kgo.AlwaysRetryEOF(), kgo.MetadataMinAge(50 * time.Millisecond), kgo.FetchMaxWait(200 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }), kgo.RequestRetries(10_000), kgo.RetryTimeout(5 * time.Minute),
 	}, opts...)...)
 }

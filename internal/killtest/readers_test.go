@@ -102,6 +102,10 @@ func fault(fetches kgo.Fetches) error {
 	fetches.EachError(func(topic string, partition int32, err error) {
 		var answered *kerr.Error
 		var loss *kgo.ErrDataLoss
+		var session *kgo.ErrGroupSession // a generation that was not finished before the kill is gone; the member joins again
+		if errors.As(err, &session) {
+			return
+		}
 		if first == nil && (errors.As(err, &answered) && !answered.Retriable || errors.As(err, &loss)) {
 			first = fmt.Errorf("%s-%d: %w", topic, partition, err)
 		}
