@@ -20,7 +20,8 @@ type distanceFlags struct {
 }
 
 type demoCmd struct {
-	distanceFlags `embed:"" set:"latency=30ms" set:"rate=100MB"`
+	StoreLatency    *time.Duration `help:"Wait before the first byte of every read from the demo's own store (30ms); a real store has its own."`
+	StoreStreamRate *size          `help:"Bytes a second that one stream from the demo's own store gives, 0 for no limit (100MB)."`
 
 	Size         size   `help:"How much history to load and read back." default:"512MiB"`
 	RecordBytes  int    `help:"Bytes of key and value of a record." default:"1024"`
@@ -34,7 +35,19 @@ type demoCmd struct {
 func (c *demoCmd) Run(ctx context.Context) error {
 	o := demo.Options{
 		Size: int64(c.Size), RecordBytes: c.RecordBytes, SegmentBytes: int64(c.SegmentBytes), Store: c.Store,
-		Latency: c.StoreLatency, StreamRate: int64(c.StoreStreamRate), Dir: c.Dir, Progress: os.Stderr, Logs: logs(c.Verbose),
+		Dir: c.Dir, Progress: os.Stderr, Logs: logs(c.Verbose),
+	}
+	switch {
+	case c.Store == "":
+		o.Latency, o.StreamRate = 30*time.Millisecond, 100e6
+		if c.StoreLatency != nil {
+			o.Latency = *c.StoreLatency
+		}
+		if c.StoreStreamRate != nil {
+			o.StreamRate = int64(*c.StoreStreamRate)
+		}
+	case c.StoreLatency != nil || c.StoreStreamRate != nil:
+		return errors.New("--store-latency and --store-stream-rate put a distance before the demo's own store; one given by --store has its own")
 	}
 	rep, err := demo.Run(ctx, o)
 	if err != nil {

@@ -19,6 +19,7 @@ func (j *Job) run(ctx context.Context, progress func(int64)) (Result, error) {
 			MemoryBudget:                 j.MemoryBudget,
 			Parallelism:                  j.Parallelism,
 			ChunkBytes:                   j.ChunkBytes,
+			AllowedHosts:                 j.AllowedHosts,
 		})
 		if err != nil {
 			return Result{}, err

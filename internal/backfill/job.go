@@ -31,6 +31,7 @@ type Job struct {
 	Parallelism       int   // GETs in flight
 	ChunkBytes        int   // size of one GET
 	Digest            bool
+	AllowedHosts      []string // stores that the dialer may open beyond those that it opens by itself
 }
 
 // jobLine is a line of a child's output: progress, and at last the result or the error.

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"net/url"
 
 	"github.com/rewind-kafka/rewind/internal/backfill"
 )
@@ -40,6 +41,19 @@ type Read struct {
 	ClientCPUS  float64 `json:"client_cpu_s"`
 }
 
+// storeHosts names the endpoint of an S3-compatible store or an emulator: the dialer opens only the well-known stores by itself.
+func (d *demo) storeHosts() []string {
+	u, err := url.Parse(d.Store)
+	if err != nil {
+		return nil // the broker has said so
+	}
+	e, err := url.Parse(u.Query().Get("endpoint"))
+	if err != nil || e.Host == "" {
+		return nil
+	}
+	return []string{e.Host}
+}
+
 func (d *demo) read(ctx context.Context, p path) (Read, error) {
 	if err := d.startBroker(ctx, p.broker); err != nil {
 		return Read{}, err
@@ -51,7 +65,7 @@ func (d *demo) read(ctx context.Context, p path) (Read, error) {
 	d.say.step("reading: "+p.title, d.until*int64(d.RecordBytes))
 	job := p.job
 	job.Mode, job.Broker, job.Topic, job.Digest = backfill.ModeConsumer, d.broker.Ready.Addr, topic, true
-	job.Until = map[int32]int64{0: d.until}
+	job.Until, job.AllowedHosts = map[int32]int64{0: d.until}, d.storeHosts()
 	res, err := backfill.RunJob(ctx, job, d.say.at, d.Logs)
 	if err != nil {
 		return Read{}, err
