@@ -1,0 +1,67 @@
+package clienttest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// shared is what one test process needs once: the binary, and a JVM whose start costs seconds.
+type shared struct {
+	mu  sync.Mutex
+	dir string // of the binary; "" until it was built
+	err error  // of the build
+	jvm *jvm   // nil until it is needed
+}
+
+var lab shared
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := lab.close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func (s *shared) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jvm != nil {
+		s.jvm.close()
+	}
+	if s.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// binary builds cmd/rewind and returns its path.
+func (s *shared) binary(t *testing.T) string {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" && s.err == nil {
+		s.dir, s.err = build()
+	}
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return filepath.Join(s.dir, "rewind")
+}
+
+func build() (string, error) {
+	dir, err := os.MkdirTemp("", "rewind-clienttest-")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "rewind"), "github.com/rewind-kafka/rewind/cmd/rewind").CombinedOutput()
+	if err != nil {
+		return dir, fmt.Errorf("building the binary: %w\n%s", err, out)
+	}
+	return dir, nil
+}

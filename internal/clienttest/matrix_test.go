@@ -1,0 +1,257 @@
+package clienttest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// job is one topic that a producer fills.
+type job struct {
+	topic
+	codec   string
+	records []record // in the order of each partition
+}
+
+var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"} // the order of their numbers in batch attributes
+
+// perPartition is how many records a producer writes to a partition.
+const perPartition = 80
+
+// producers, and what is theirs.
+var producers = []struct {
+	name       string
+	codecs     []string
+	partitions int32
+	text       bool // its records are lines of text
+	generate   func(seed uint64, partitions int32, n int) []record
+	produce    func(*testing.T, *world, []job)
+	keeps      func(record) record // what of a record that was to be written must come back
+}{
+	{"kgo", codecs, 2, false, generate, kgoProduce, nil},
+	{"java", codecs, 2, false, generate, javaProduce, nil},
+	{"java-perf", codecs, 1, true, generatePerf, perfProduce, noContent},
+	{"java-console", codecs, 1, true, generateConsole, consoleProduce, noTimestamp},
+	{"kcat", codecs, 2, true, generateKcat, kcatProduce, noTimestamp},
+	{"confluent", codecs, 2, false, generate, pythonProduce("confluent"), nil},
+	{"sarama", codecs, 2, false, generate, saramaProduce, nil},
+	{"kafka-go", codecs, 2, false, generate, kafkaGoProduce, nil},
+	{"kafka-python", codecs[:2], 2, false, generate, pythonProduce("kafka-python"), nil},
+	{"aiokafka", codecs[:2], 2, false, generate, pythonProduce("aiokafka"), nil},
+}
+
+// consumers, and which topics they can read and what they can tell.
+var consumers = []struct {
+	name    string
+	suits   func(job, bool) bool // nil: every topic
+	consume func(*testing.T, *world, []topic, reading) reading
+	sees    func(record) record
+}{
+	{"kgo", nil, kgoConsume(false), nil},
+	{"kgo-direct", nil, kgoConsume(true), nil},
+	{"java", nil, javaConsume("read_uncommitted"), nil},
+	{"java-committed", nil, javaConsume("read_committed"), nil},
+	{"java-console", isText, consoleConsume, nil},
+	{"kcat", nil, kcatConsume, nil},
+	{"confluent", nil, pythonConsume("confluent"), nil},
+	{"sarama", nil, saramaConsume(false), nil},
+	{"sarama-direct", nil, saramaConsume(true), nil},
+	{"kafka-go", nil, kafkaGoConsume(false), nil},
+	{"kafka-go-direct", nil, kafkaGoConsume(true), nil},
+	{"kafka-python", isSimple, pythonConsume("kafka-python"), nil},
+	{"aiokafka", isSimple, pythonConsume("aiokafka"), nil},
+}
+
+func isText(_ job, text bool) bool { return text }
+
+// isSimple: Python's own codecs.
+func isSimple(j job, _ bool) bool { return j.codec == "none" || j.codec == "gzip" }
+
+func noTimestamp(r record) record { r.timestamp = 0; return r }
+
+func noContent(r record) record { r.timestamp, r.value = 0, make([]byte, len(r.value)); return r }
+
+func generatePerf(_ uint64, partitions int32, n int) (all []record) {
+	for i := range n {
+		all = append(all, record{offset: int64(i), value: make([]byte, 300)})
+	}
+	return all
+}
+
+func generateConsole(seed uint64, partitions int32, n int) []record {
+	all := generateText(seed, partitions, n)
+	for i := range all {
+		if i%3 == 0 {
+			all[i].headers = []header{{"one", []byte("1")}, {"number", []byte(strconv.Itoa(i))}}
+		}
+	}
+	return all
+}
+
+func generateKcat(seed uint64, partitions int32, n int) []record {
+	all := generateText(seed, partitions, n)
+	for i, r := range all {
+		if r.partition == 0 {
+			all[i].headers = []header{{"by", []byte("kcat")}, {"twice", []byte("1")}, {"twice", []byte("2")}}
+		}
+	}
+	return all
+}
+
+func names(topics []topic) (all []string) {
+	for _, tp := range topics {
+		all = append(all, tp.name)
+	}
+	return all
+}
+
+// Every producer with every codec, and every consumer: what is read of a history that has left the local log is what was written.
+func TestProducersAndConsumers(t *testing.T) {
+	lab.java(t) // a peer that is missing is better known early
+	w := newWorld(t, "")
+	var jobs []job
+	var text []bool
+	var topics []topic
+	start := time.Now()
+	for i, p := range producers {
+		t.Run("produce/"+p.name, func(t *testing.T) {
+			var mine []job
+			var its []topic
+			for k, codec := range p.codecs {
+				j := job{topic: topic{p.name + "-" + codec, p.partitions}, codec: codec, records: p.generate(uint64(i*10+k), p.partitions, perPartition)}
+				mine, its, text = append(mine, j), append(its, j.topic), append(text, p.text)
+			}
+			w.create(t, its, tiered("internal.segment.bytes", segmentBytes))
+			p.produce(t, w, mine)
+			jobs, topics = append(jobs, mine...), append(topics, its...)
+		})
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	w.sink(t, topics, segmentBytes-200)
+	want := w.truth(t, jobs, topics, start)
+	if t.Failed() {
+		t.FailNow()
+	}
+	for _, c := range consumers {
+		t.Run("consume/"+c.name, func(t *testing.T) {
+			var mine []topic
+			for i, j := range jobs {
+				if c.suits == nil || c.suits(j, text[i]) {
+					mine = append(mine, j.topic)
+				}
+			}
+			equal(t, mine, want, c.consume(t, w, mine, want), c.sees)
+		})
+	}
+	t.Run("consume/java-perf", func(t *testing.T) { perfConsume(t, w, topics, want) })
+}
+
+// truth reads everything once, and checks it against what the producers were to write. The other consumers must see the same.
+func (w *world) truth(t *testing.T, jobs []job, topics []topic, start time.Time) reading {
+	t.Helper()
+	n := len(topics)
+	for _, tp := range topics {
+		n += int(tp.partitions) - 1 // the last record of each partition
+	}
+	for _, j := range jobs {
+		n += len(j.records)
+	}
+	var all []record
+	used := make(map[string]map[uint8]int)
+	kgoRead(t, w.client(t, fromStart(topics)...), n, func(k *kgo.Record) {
+		all = append(all, fromKgo(k))
+		if used[k.Topic] == nil {
+			used[k.Topic] = make(map[uint8]int)
+		}
+		used[k.Topic][k.Attrs.CompressionType()]++
+	})
+	got := newReading(all)
+	keeps := make(map[string]func(record) record)
+	for _, p := range producers {
+		keeps[p.name] = p.keeps
+	}
+	for _, j := range jobs {
+		producer := strings.TrimSuffix(j.name, "-"+j.codec)
+		written := make(reading)
+		for p, records := range newReading(j.records)[""] {
+			for i := range records {
+				records[i].topic = j.name
+			}
+			if written[j.name] == nil {
+				written[j.name] = make(map[int32][]record)
+			}
+			written[j.name][p] = records
+		}
+		equal(t, []topic{j.topic}, written, got.withoutLast(j.topic), keeps[producer])
+		checkCodec(t, j, used[j.name])
+		if keeps[producer] != nil {
+			checkTimestamps(t, got[j.name], start)
+		}
+	}
+	return got
+}
+
+// withoutLast leaves out the records that sink wrote.
+func (r reading) withoutLast(tp topic) reading {
+	out := reading{tp.name: make(map[int32][]record)}
+	for p, records := range r[tp.name] {
+		if last := len(records) - 1; last >= 0 && bytes.Equal(records[last].key, []byte("last")) {
+			records = records[:last]
+		}
+		out[tp.name][p] = records
+	}
+	return out
+}
+
+// checkCodec: batches come back as they were written. A producer leaves a batch alone that its codec would make larger.
+func checkCodec(t *testing.T, j job, used map[uint8]int) {
+	t.Helper()
+	number := uint8(slices.Index(codecs, j.codec))
+	for codec, n := range used {
+		if codec != number && codec != 0 {
+			t.Errorf("%s: %d records in codec %d", j.name, n, codec)
+		}
+	}
+	if used[number] < len(j.records)/2 {
+		t.Errorf("%s: codecs of records are %v", j.name, used)
+	}
+}
+
+// checkTimestamps: where the client took the time, it is now.
+func checkTimestamps(t *testing.T, partitions map[int32][]record, start time.Time) {
+	t.Helper()
+	for _, records := range partitions {
+		for _, r := range records {
+			if at := time.UnixMilli(r.timestamp); r.timestamp != firstTimestamp && (at.Before(start.Truncate(time.Millisecond)) || at.After(time.Now())) {
+				t.Errorf("%s/%d: record %d is of %v", r.topic, r.partition, r.offset, at)
+				return
+			}
+		}
+	}
+}
+
+// perfConsume counts with Apache Kafka's ConsumerPerformance, all topics in one run.
+func perfConsume(t *testing.T, w *world, topics []topic, want reading) {
+	n, size := want.count(topics), 0
+	for _, partitions := range want {
+		for _, records := range partitions {
+			for _, r := range records {
+				size += len(r.key) + len(r.value)
+			}
+		}
+	}
+	out := lab.java(t).tool(t, perfConsumer, nil, "--bootstrap-server", w.addr, "--include", strings.Join(names(topics), "|"), "--num-records", strconv.Itoa(n),
+		"--hide-header", "--timeout", "20000")
+	f := strings.Split(string(out), ", ")
+	if len(f) < 5 || f[4] != strconv.Itoa(n) || f[2] != fmt.Sprintf("%.4f", float64(size)/(1<<20)) {
+		t.Errorf("%d records of %.4f MiB were to be read: %s", n, float64(size)/(1<<20), out)
+	}
+}

@@ -1,0 +1,163 @@
+import java.io.*;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.*;
+import java.time.Duration;
+import java.util.*;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.*;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * The Java client and Apache Kafka's own tools in one JVM that lives as long as the tests. A command is a line of fields separated by tabs, and
+ * so is its answer: ok or error, then a text.
+ *
+ * produce ADDR TOPIC CODEC FILE         each line of FILE becomes a record (see record_test.go for lines)
+ * consume ADDR ISOLATION FILE TOPIC...  all partitions from the start to the end, in lines
+ * group   ADDR GROUP N FILE TOPIC...    N records as a member of GROUP, whose offsets are committed, in lines
+ * tool    CLASS IN OUT ARG...           a main class with its standard input and output (IN may be empty)
+ */
+public class Client {
+    static class Exited extends Error {
+        final int code;
+        Exited(int code, String message) { super(message); this.code = code; }
+    }
+
+    public static void main(String[] args) throws Exception {
+        PrintStream answers = System.out;
+        System.setOut(System.err);
+        Exit.setExitProcedure((code, message) -> { throw new Exited(code, message); });
+        Exit.setHaltProcedure((code, message) -> { throw new Exited(code, message); });
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        answers.println("ok\tready");
+        for (String line; (line = commands.readLine()) != null; ) {
+            String answer;
+            try {
+                answer = "ok\t" + run(line.split("\t", -1));
+            } catch (Throwable e) {
+                StringWriter trace = new StringWriter();
+                e.printStackTrace(new PrintWriter(trace));
+                answer = "error\t" + trace.toString().replace('\n', '|').replace('\t', ' ');
+            }
+            answers.println(answer);
+            answers.flush();
+        }
+    }
+
+    static String run(String[] a) throws Exception {
+        switch (a[0]) {
+            case "produce": return produce(a[1], a[2], a[3], a[4]);
+            case "consume": return consume(a[1], a[2], a[3], Arrays.asList(a).subList(4, a.length));
+            case "group": return group(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
+            case "tool": return tool(a[1], a[2], a[3], Arrays.copyOfRange(a, 4, a.length));
+            default: throw new IllegalArgumentException(a[0]);
+        }
+    }
+
+    static String produce(String addr, String topic, String codec, String file) throws Exception {
+        Map<String, Object> p = new HashMap<>();
+        p.put("bootstrap.servers", addr);
+        p.put("compression.type", codec);
+        p.put("batch.size", 2000);
+        p.put("linger.ms", 20);
+        p.put("max.in.flight.requests.per.connection", 5);
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        try (Producer<byte[], byte[]> producer = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer())) {
+            for (String line : Files.readAllLines(Path.of(file))) {
+                String[] f = line.split(" ");
+                List<Header> headers = new ArrayList<>();
+                if (!f[6].equals("none"))
+                    for (String h : f[6].split(",")) {
+                        String[] kv = h.split("=");
+                        headers.add(new RecordHeader(kv[0], decode(kv[1])));
+                    }
+                sent.add(producer.send(new ProducerRecord<>(topic, Integer.valueOf(f[1]), Long.valueOf(f[3]), decode(f[4]), decode(f[5]), headers)));
+            }
+            producer.flush();
+        }
+        for (Future<RecordMetadata> s : sent) s.get();
+        return Integer.toString(sent.size());
+    }
+
+    static Consumer<byte[], byte[]> consumer(String addr, Map<String, Object> more) {
+        Map<String, Object> p = new HashMap<>(more);
+        p.put("bootstrap.servers", addr);
+        p.put("auto.offset.reset", "earliest");
+        p.put("fetch.max.wait.ms", 100);
+        return new KafkaConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    static String consume(String addr, String isolation, String file, List<String> topics) throws Exception {
+        long end = System.nanoTime() + Duration.ofSeconds(90).toNanos();
+        long n = 0;
+        try (Consumer<byte[], byte[]> c = consumer(addr, Map.of("isolation.level", isolation, "enable.auto.commit", false)); PrintStream out = out(file)) {
+            List<TopicPartition> all = new ArrayList<>();
+            for (String t : topics) c.partitionsFor(t).forEach(i -> all.add(new TopicPartition(t, i.partition())));
+            c.assign(all);
+            c.seekToBeginning(all);
+            Map<TopicPartition, Long> ends = c.endOffsets(all);
+            while (!all.isEmpty()) {
+                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
+                    print(out, r);
+                    n++;
+                }
+                all.removeIf(tp -> c.position(tp) >= ends.get(tp));
+                if (System.nanoTime() > end) throw new IllegalStateException("not at the end of " + all + " after " + n + " records");
+            }
+        }
+        return Long.toString(n);
+    }
+
+    static String group(String addr, String group, int max, String file, List<String> topics) throws Exception {
+        long end = System.nanoTime() + Duration.ofSeconds(60).toNanos();
+        int n = 0;
+        Map<String, Object> p = Map.of("group.id", group, "enable.auto.commit", false, "max.poll.records", 1);
+        try (Consumer<byte[], byte[]> c = consumer(addr, p); PrintStream out = out(file)) {
+            c.subscribe(topics);
+            while (n < max) {
+                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
+                    print(out, r);
+                    n++;
+                }
+                if (System.nanoTime() > end) throw new IllegalStateException(n + " records in time");
+            }
+            c.commitSync();
+        }
+        return Integer.toString(n);
+    }
+
+    static String tool(String name, String in, String out, String[] args) throws Exception {
+        InputStream oldIn = System.in;
+        PrintStream oldOut = System.out;
+        try (InputStream i = in.isEmpty() ? InputStream.nullInputStream() : new FileInputStream(in); PrintStream o = out(out)) {
+            System.setIn(i);
+            System.setOut(o);
+            Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) args);
+        } catch (java.lang.reflect.InvocationTargetException e) {
+            if (!(e.getCause() instanceof Exited x && x.code == 0)) throw e;
+        } finally {
+            System.setIn(oldIn);
+            System.setOut(oldOut);
+        }
+        return "";
+    }
+
+    static PrintStream out(String file) throws IOException {
+        return new PrintStream(new BufferedOutputStream(new FileOutputStream(file)), false, StandardCharsets.UTF_8);
+    }
+
+    static void print(PrintStream out, ConsumerRecord<byte[], byte[]> r) {
+        StringBuilder headers = new StringBuilder();
+        for (Header h : r.headers()) headers.append(headers.isEmpty() ? "" : ",").append(h.key()).append('=').append(encode(h.value()));
+        out.println(String.join(" ", r.topic(), Integer.toString(r.partition()), Long.toString(r.offset()), Long.toString(r.timestamp()), encode(r.key()),
+            encode(r.value()), headers.isEmpty() ? "none" : headers));
+    }
+
+    static String encode(byte[] b) { return b == null ? "null" : "x" + HexFormat.of().formatHex(b); }
+
+    static byte[] decode(String s) { return s.equals("null") ? null : HexFormat.of().parseHex(s.substring(1)); }
+}
