@@ -25,7 +25,7 @@ func output(t *testing.T, in []byte, name string, args ...string) []byte {
 	var stdout, stderr bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(in), &stdout, &stderr
 	if err := c.Run(); err != nil {
-		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(name), args, err, short(stdout.String()), short(stderr.String()))
+		t.Fatalf("%s %s: %v\n%s%s", filepath.Base(name), args, err, short(stdout.String()), tail(stderr.String()))
 	}
 	return stdout.Bytes()
 }
@@ -42,7 +42,7 @@ func kcat(t *testing.T, w *world, in []byte, args ...string) []byte {
 // kcatProduce writes partition by partition: headers are the same for all records of a run, so the first partition has them and the others none.
 func kcatProduce(t *testing.T, w *world, jobs []job) {
 	for _, job := range jobs {
-		for p, records := range newReading(job.records)[""] {
+		for p, records := range newReading(job.records)[job.name] {
 			args := []string{"-P", "-t", job.name, "-p", strconv.Itoa(int(p)), "-z", job.codec, "-K", "\\t", "-Z",
 				"-X", "enable.idempotence=true", "-X", "batch.size=2000", "-X", "linger.ms=20"}
 			for _, h := range records[0].headers {

@@ -178,6 +178,8 @@ func short(line string) string {
 	return line
 }
 
+func tail(text string) string { return text[max(0, len(text)-2000):] }
+
 // firstTimestamp is long past, so that a timestamp that a client or the broker made up is told from one that was given.
 const firstTimestamp = 1_700_000_000_000
 
