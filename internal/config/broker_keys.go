@@ -215,7 +215,7 @@ var brokerKeys = []*Key{
 		Doc: "An artificial wait before the first byte of each read from the store. For tests and demonstrations.",
 	},
 	{
-		Name: "store.stream.rate", Kind: Long, Default: "0", check: integer(64, 0, maxLong), unit: bytesUnit, bind: func(b *Broker) any { return &b.StoreStreamRate },
+		Name: "store.stream.rate", Kind: Long, Default: "0", check: integer(64, 0, maxLong), unit: rateUnit, bind: func(b *Broker) any { return &b.StoreStreamRate },
 		Doc: "An artificial limit of bytes a second for each stream from the store, 0 for none. For tests and demonstrations.",
 	},
 	topicDefault("unclean.leader.election.enable", "unclean.leader.election.enable"),

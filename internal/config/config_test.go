@@ -266,15 +266,27 @@ func TestDynamic(t *testing.T) {
 	}
 }
 
-func TestParseSize(t *testing.T) {
-	for in, want := range map[string]int64{"1": 1, "1B": 1, "2KiB": 2048, "1.5 MiB": 3 << 19, "100MB": 1e8, "100MB/s": 1e8, "1TiB": 1 << 40} {
-		if got, err := ParseSize(in); err != nil || got != want {
-			t.Errorf("%s: %d, %v", in, got, err)
+// TestUnits: how people write numbers, and what a key of that kind takes it for.
+func TestUnits(t *testing.T) {
+	for _, c := range []struct{ key, value, want string }{
+		{"log.segment.bytes", "64MiB", "67108864"},
+		{"remote.read.cache.bytes", "1.5 MiB", "1572864"},
+		{"store.stream.rate", "100MB/s", "100000000"},
+		{"store.latency.ms", "30ms", "30"},
+		{"log.local.retention.ms", "1h", "3600000"},
+		{"log.local.retention.bytes", "-1", "-1"},
+		{"log.segment.bytes", "64MiB/s", ""},
+		{"log.segment.bytes", "-1MiB", ""},
+		{"store.latency.ms", "30MB", ""},
+		{"num.partitions", "1kB", ""},
+	} {
+		k, err := BrokerKey(c.key)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, in := range []string{"", "x", "1XB", "9e30", "NaN"} {
-		if got, err := ParseSize(in); err == nil {
-			t.Errorf("%q gave %d", in, got)
+		got, err := k.parseHuman(c.value)
+		if got != c.want || (err != nil) != (c.want == "") || err != nil && !errors.Is(err, ErrInvalidValue) {
+			t.Errorf("%s: %s: %q, %v", c.key, c.value, got, err)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rewind-kafka/rewind/internal/bytesize"
 )
 
 // check accepts a value and returns its canonical form, or says why not.
@@ -130,6 +132,7 @@ type unit int8
 const (
 	noUnit unit = iota
 	bytesUnit
+	rateUnit // bytes a second
 	millisUnit
 )
 
@@ -137,42 +140,24 @@ func (u unit) plain(v string) (string, error) {
 	if _, err := strconv.ParseInt(v, 10, 64); err == nil || u == noUnit || v == "" {
 		return v, nil
 	}
-	if u == millisUnit {
-		d, err := time.ParseDuration(v)
-		if err != nil {
+	var n int64
+	var err error
+	switch u {
+	case millisUnit:
+		var d time.Duration
+		if d, err = time.ParseDuration(v); err != nil {
 			return "", errors.New("expected milliseconds, or a duration such as 30s")
 		}
-		return strconv.FormatInt(d.Milliseconds(), 10), nil
+		n = d.Milliseconds()
+	case rateUnit:
+		n, err = bytesize.ParseRate(v)
+	default:
+		n, err = bytesize.Parse(v)
 	}
-	n, err := ParseSize(v)
 	if err != nil {
-		return "", err
+		return "", bytesize.ErrSyntax // Invalid names the value
 	}
 	return strconv.FormatInt(n, 10), nil
-}
-
-var sizeUnits = []struct {
-	suffix string
-	factor int64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
-}
-
-// ParseSize reads a number of bytes: plain, or with one of B, KB, MB, GB, TB (powers of ten), KiB, MiB, GiB, TiB (powers of two).
-func ParseSize(v string) (int64, error) {
-	number, factor := strings.TrimSuffix(strings.TrimSpace(v), "/s"), int64(1)
-	for _, u := range sizeUnits {
-		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
-			number, factor = strings.TrimSpace(rest), u.factor
-			break
-		}
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || math.IsNaN(n) || n*float64(factor) >= math.MaxInt64 || n*float64(factor) <= math.MinInt64 {
-		return 0, errors.New("expected bytes, or a size such as 64MiB")
-	}
-	return int64(n * float64(factor)), nil
 }
 
 // noFlush is why the log is not flushed by count or age.

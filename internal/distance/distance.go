@@ -8,19 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/bytesize"
 	"github.com/rewind-kafka/rewind/remotestorage"
-)
-
-// Names of the flags.
-const (
-	FlagLatency    = "store-latency"
-	FlagStreamRate = "store-stream-rate"
 )
 
 // quantum is how much time's worth of bytes passes between two sleeps: short sleeps are inaccurate and cost CPU. What a stream is ahead by at its end
@@ -42,43 +34,9 @@ func (d Distance) String() string {
 	}
 	rate := "unlimited"
 	if d.BytesPerSecond > 0 {
-		rate = FormatRate(d.BytesPerSecond) + "/s a stream"
+		rate = bytesize.Format(d.BytesPerSecond) + "/s a stream"
 	}
 	return fmt.Sprintf("%s, %s", d.Latency, rate)
-}
-
-// ParseRate reads bytes per second: "100MB", "100MiB", "104857600", "0" for unlimited.
-func ParseRate(s string) (int64, error) {
-	text, unit := strings.TrimSuffix(strings.TrimSpace(s), "/s"), int64(1)
-	for _, u := range units {
-		if t, ok := strings.CutSuffix(text, u.name); ok {
-			text, unit = strings.TrimSpace(t), u.bytes
-			break
-		}
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("rate %q: want bytes a second such as 100MB, 100MiB or 104857600", s)
-	}
-	return n * unit, nil
-}
-
-// units, longest name first.
-var units = [...]struct {
-	name  string
-	bytes int64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
-}
-
-// FormatRate writes what ParseRate reads.
-func FormatRate(n int64) string {
-	for i := len(units) - 2; i >= 0; i-- {
-		if u := units[i]; u.name != "KB" && n > 0 && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10) + "B"
 }
 
 // wait sleeps for the latency.

@@ -190,27 +190,6 @@ func TestRoundTripperTakesItsTime(t *testing.T) {
 	})
 }
 
-func TestRates(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want int64
-		back string
-	}{
-		{"100MB", 100e6, "100MB"}, {"100MiB", 100 << 20, "100MiB"}, {"104857600", 100 << 20, "100MiB"}, {"1GB/s", 1e9, "1GB"}, {"64 KiB", 64 << 10, "64KiB"},
-		{"500kB", 500e3, "500kB"}, {"500KB", 500e3, "500kB"}, {"0", 0, "0B"}, {"17B", 17, "17B"},
-	} {
-		got, err := ParseRate(c.text)
-		if err != nil || got != c.want || FormatRate(got) != c.back {
-			t.Errorf("%s: %d, %v, written %s", c.text, got, err, FormatRate(got))
-		}
-	}
-	for _, text := range []string{"", "MB", "-1", "1.5MB", "100Mb", "100 parsecs", "9223372036854775807GB", "9223372036854775808"} {
-		if n, err := ParseRate(text); err == nil {
-			t.Errorf("%q: %d", text, n)
-		}
-	}
-}
-
 func BenchmarkReader(b *testing.B) {
 	d := Distance{BytesPerSecond: 1 << 50} // no waiting: what counting costs
 	buf := make([]byte, 32<<10)
