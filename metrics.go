@@ -71,8 +71,8 @@ type Stats struct {
 	UpstreamFetches          int64 // sent to brokers for records; location fetches apart
 	LocationFetches          int64 // sent to brokers for the next segment's location
 	LocationRefreshes        int64 // sent to brokers for a new signature
-	Ranges, RangeBytes       int64
-	Fallbacks                int64
+	Ranges, RangeBytes       int64 // ranged GETs that ended, and what they brought; bytes read twice count twice
+	Fallbacks                int64 // times that a partition was left to the broker for a while
 	MemoryInUse              int64 // of the budget, now
 	Connections              int   // now
 }

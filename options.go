@@ -1,6 +1,7 @@
 package rewind
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,19 +16,21 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// Defaults of Options.
+// Defaults of Options, the same as those of the broker's keys.
 const (
-	DefaultMemoryBudget = 64 << 20
-	DefaultChunkBytes   = 4 << 20
-	DefaultParallelism  = 16
-	DefaultFallback     = 10 * time.Second
+	DefaultMemoryBudget       = 64 << 20
+	DefaultChunkBytes         = 4 << 20
+	DefaultParallelism        = 16
+	DefaultRemoteFetchMaxWait = 30 * time.Second
+	DefaultFallback           = 10 * time.Second
 
 	minMemoryBudget = 1 << 20
 	minChunkBytes   = 64 << 10
 	maxParallelism  = 256
 )
 
-// Options of a Dialer. The zero value reads directly whatever brokers give signed locations for, within 64 MiB.
+// Options of a Dialer. The zero value reads directly whatever brokers give signed locations for, within 64 MiB. Where a broker or a KIP has a key for the
+// same thing, the comment names it; the values mean the same.
 type Options struct {
 	// DisableRemoteFetch is fetch.remote.enabled=false: nothing is read directly. Without RemoteMaxPartitionFetchBytes the dialer then stays out of the
 	// way altogether; with it, it still tells the broker that limit.
@@ -38,20 +41,20 @@ type Options struct {
 	// SupportedStorageFormatVersions are the segment formats asked for; only ApacheKafkaV1 exists, and is the default.
 	SupportedStorageFormatVersions []string
 
-	// MemoryBudget bounds what all connections of the dialer hold of segments: ranges under way and bytes that the client has not taken. 64 MiB if
-	// 0. It does not count the client's own records, nor what the brokers send.
+	// MemoryBudget (remote.read.memory.bytes) bounds what all connections of the dialer hold of segments, in bytes: ranges under way and bytes that the
+	// client has not taken. 64 MiB if 0. It does not count the client's own records, nor what the brokers send.
 	MemoryBudget int64
-	// Parallelism is the most ranges under way for one partition; 16 if 0.
+	// Parallelism (remote.read.parallelism) is the most ranges under way for one partition; 16 if 0.
 	Parallelism int
-	// ChunkBytes is the largest range asked for at once; 4 MiB if 0. It is lowered where many partitions share the budget.
+	// ChunkBytes (remote.read.chunk.bytes) is the largest range asked for at once; 4 MiB if 0. It is lowered where many partitions share the budget.
 	ChunkBytes int
-	// DisableReadAhead reads only what the client has asked for, one range at a time.
+	// DisableReadAhead (remote.read.ahead.enable=false) reads only what the client has asked for, one range at a time.
 	DisableReadAhead bool
 	// DisableHedging never asks a second time for a range that is slow to come.
 	DisableHedging bool
 
 	// RemoteFetchMaxWait is remote.fetch.max.wait.ms: how long the store may take for one range, with all retries, before the partition falls back to the
-	// broker; 60 s if 0. A client's fetch does not wait so long: it gets an answer without the partition.
+	// broker; 30 s if 0. A client's fetch does not wait so long: it gets an answer without the partition.
 	RemoteFetchMaxWait time.Duration
 	// RangeTimeout is how long a store may bring nothing at all before the range is asked for again; 10 s if 0.
 	RangeTimeout time.Duration
@@ -104,7 +107,7 @@ func (o *Options) Validate() error {
 	check(o.MemoryBudget != 0 && o.MemoryBudget < minMemoryBudget, "MemoryBudget is %d, want 0 (64 MiB) or at least %d", o.MemoryBudget, minMemoryBudget)
 	check(o.Parallelism < 0 || o.Parallelism > maxParallelism, "Parallelism is %d, want 0 (%d) to %d", o.Parallelism, DefaultParallelism, maxParallelism)
 	check(o.ChunkBytes != 0 && o.ChunkBytes < minChunkBytes, "ChunkBytes is %d, want 0 (4 MiB) or at least %d", o.ChunkBytes, minChunkBytes)
-	check(o.RemoteFetchMaxWait < 0, "RemoteFetchMaxWait is %v, want 0 (%v) or more", o.RemoteFetchMaxWait, remote.DefaultDeadline)
+	check(o.RemoteFetchMaxWait < 0, "RemoteFetchMaxWait is %v, want 0 (%v) or more", o.RemoteFetchMaxWait, DefaultRemoteFetchMaxWait)
 	check(o.RangeTimeout < 0, "RangeTimeout is %v, want 0 (%v) or more", o.RangeTimeout, remote.DefaultRequestTimeout)
 	check(o.Fallback < 0, "Fallback is %v, want 0 (%v) or more", o.Fallback, DefaultFallback)
 	for i, f := range o.Fetchers {
@@ -124,10 +127,11 @@ func (o Options) withDefaults() Options {
 	if len(o.SupportedStorageFormatVersions) == 0 {
 		o.SupportedStorageFormatVersions = []string{remotestorage.StorageFormatApacheKafkaV1}
 	}
-	o.MemoryBudget = orDefault(o.MemoryBudget, DefaultMemoryBudget)
-	o.Parallelism = orDefault(o.Parallelism, DefaultParallelism)
-	o.ChunkBytes = orDefault(o.ChunkBytes, DefaultChunkBytes)
-	o.Fallback = orDefault(o.Fallback, DefaultFallback)
+	o.MemoryBudget = cmp.Or(o.MemoryBudget, DefaultMemoryBudget)
+	o.Parallelism = cmp.Or(o.Parallelism, DefaultParallelism)
+	o.ChunkBytes = cmp.Or(o.ChunkBytes, DefaultChunkBytes)
+	o.RemoteFetchMaxWait = cmp.Or(o.RemoteFetchMaxWait, DefaultRemoteFetchMaxWait)
+	o.Fallback = cmp.Or(o.Fallback, DefaultFallback)
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
@@ -149,12 +153,4 @@ func (o *Options) remoteOptions(budget *remote.Budget, m remote.Metrics) remote.
 		Deadline: o.RemoteFetchMaxWait, RequestTimeout: o.RangeTimeout,
 		Metrics: m, Logger: o.Logger,
 	}
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

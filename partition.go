@@ -32,7 +32,8 @@ type partition struct {
 	// whose range has nothing left at the offset would be followed for ever.
 	served int64
 
-	wakeMu sync.Mutex // above all others, and nothing is called with it: readers wake from goroutines of their own
+	// wakeMu is taken last, under mu or under none: readers wake from goroutines of their own. What is called with it does not block and takes no lock.
+	wakeMu sync.Mutex
 	wakes  map[int]func()
 	nextID int
 }

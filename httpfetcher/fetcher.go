@@ -5,6 +5,7 @@
 package httpfetcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -61,34 +62,24 @@ func New(o Options) (*Fetcher, error) {
 		return nil, err
 	}
 	f := &Fetcher{trust: t, roots: roots}
-	d := &net.Dialer{Timeout: orDefault(o.DialTimeout, 10*time.Second), KeepAlive: 30 * time.Second}
+	d := &net.Dialer{Timeout: cmp.Or(o.DialTimeout, 10*time.Second), KeepAlive: 30 * time.Second}
 	f.transport = &http.Transport{
 		DialContext:            t.dialContext(d),
 		TLSClientConfig:        o.TLS.Clone(),
 		TLSHandshakeTimeout:    d.Timeout,
 		TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1.1: ranges in flight side by side, not behind each other in one connection
-		MaxIdleConnsPerHost:    o.MaxIdleConnsPerHost,
+		MaxIdleConnsPerHost:    cmp.Or(o.MaxIdleConnsPerHost, 64),
 		IdleConnTimeout:        90 * time.Second,
-		ResponseHeaderTimeout:  orDefault(o.ResponseTimeout, 30*time.Second),
+		ResponseHeaderTimeout:  cmp.Or(o.ResponseTimeout, 30*time.Second),
 		DisableCompression:     true, // positions are those of the bytes in the store
 		MaxResponseHeaderBytes: 64 << 10,
 		ReadBufferSize:         64 << 10,
-	}
-	if f.transport.MaxIdleConnsPerHost == 0 {
-		f.transport.MaxIdleConnsPerHost = 64
 	}
 	f.rt = f.transport
 	if o.Wrap != nil {
 		f.rt = o.Wrap(f.transport)
 	}
 	return f, nil
-}
-
-func orDefault(d, def time.Duration) time.Duration {
-	if d == 0 {
-		return def
-	}
-	return d
 }
 
 // AllowHost allows the host that the client dialled for a broker, on the HTTP port that the broker declares ("host:port"). A loopback address is reached

@@ -97,11 +97,9 @@ func Read(ctx context.Context, o Options) (Result, error) {
 	if o.Digest {
 		res.Digest = t.digest()
 	}
-	after, err := usage.Read()
-	if err != nil {
+	if res.Client, err = usage.Since(before); err != nil {
 		return Result{}, err
 	}
-	res.Client = usage.Self{CPUSeconds: after.CPUSeconds - before.CPUSeconds, MaxRSS: after.MaxRSS}
 	return res, nil
 }
 

@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,16 +27,9 @@ var ErrNoLocation = errors.New("the broker gave no location")
 // readRanges is the yardstick of a direct reader: it learns the segments' locations first, then opens all their ranges, so many in flight and in
 // no order, into memory that the budget bounds, and drops the bytes.
 func readRanges(ctx context.Context, o Options, budget int64, parallelism, chunk int) (Result, error) {
-	if budget == 0 {
-		budget = rewind.DefaultMemoryBudget
-	}
-	if parallelism == 0 {
-		parallelism = rewind.DefaultParallelism
-	}
-	if chunk == 0 {
-		chunk = rewind.DefaultChunkBytes
-	}
-	parallelism = int(min(int64(parallelism), max(budget/int64(chunk), 1)))
+	budget = cmp.Or(budget, rewind.DefaultMemoryBudget)
+	chunk = cmp.Or(chunk, rewind.DefaultChunkBytes)
+	parallelism = int(min(int64(cmp.Or(parallelism, rewind.DefaultParallelism)), max(budget/int64(chunk), 1)))
 	before, err := usage.Read()
 	if err != nil {
 		return Result{}, err
@@ -50,38 +44,20 @@ func readRanges(ctx context.Context, o Options, budget int64, parallelism, chunk
 		return Result{}, err
 	}
 	defer f.Close()
-	type job struct {
-		at         *remotestorage.Location
-		start, end int64
-	}
-	jobs := make(chan job)
+	ranges := make(chan byteRange)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		defer close(jobs)
-		for _, l := range locations {
-			for at := int64(0); at < l.SegmentSizeInBytes; at += int64(chunk) {
-				select {
-				case jobs <- job{l, at, min(at+int64(chunk), l.SegmentSizeInBytes)}:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-		}
-		return nil
+		defer close(ranges)
+		return cutRanges(ctx, locations, int64(chunk), ranges)
 	})
 	var total atomic.Int64
 	for range parallelism {
 		g.Go(func() error {
 			buf := make([]byte, chunk)
-			for j := range jobs {
-				body, err := f.FetchLogSegment(ctx, j.at, j.start, j.end)
+			for r := range ranges {
+				n, err := r.read(ctx, f, buf)
 				if err != nil {
 					return err
-				}
-				n, err := io.ReadFull(body, buf[:j.end-j.start])
-				body.Close()
-				if err != nil {
-					return fmt.Errorf("reading a range: %w", err)
 				}
 				total.Add(int64(n))
 			}
@@ -91,12 +67,44 @@ func readRanges(ctx context.Context, o Options, budget int64, parallelism, chunk
 	if err := g.Wait(); err != nil {
 		return Result{}, err
 	}
-	after, err := usage.Read()
+	used, err := usage.Since(before)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Bytes: total.Load(), Seconds: time.Since(start).Seconds(),
-		Client: usage.Self{CPUSeconds: after.CPUSeconds - before.CPUSeconds, MaxRSS: after.MaxRSS}}, nil
+	return Result{Bytes: total.Load(), Seconds: time.Since(start).Seconds(), Client: used}, nil
+}
+
+// byteRange is one GET.
+type byteRange struct {
+	of         *remotestorage.Location
+	start, end int64
+}
+
+// cutRanges sends the ranges of all segments.
+func cutRanges(ctx context.Context, locations []*remotestorage.Location, chunk int64, to chan<- byteRange) error {
+	for _, l := range locations {
+		for at := int64(0); at < l.SegmentSizeInBytes; at += chunk {
+			select {
+			case to <- byteRange{l, at, min(at+chunk, l.SegmentSizeInBytes)}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func (r byteRange) read(ctx context.Context, f remotestorage.RemoteStorageFetcher, buf []byte) (int, error) {
+	body, err := f.FetchLogSegment(ctx, r.of, r.start, r.end)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	n, err := io.ReadFull(body, buf[:r.end-r.start])
+	if err != nil {
+		return n, fmt.Errorf("reading a range: %w", err)
+	}
+	return n, nil
 }
 
 // locations asks for the location of every segment below Until.
@@ -135,15 +143,8 @@ func (r *rawReader) location(p int32, offset int64) (*remotestorage.Location, er
 			if err := kerr.ErrorForCode(part.ErrorCode); err != nil {
 				return nil, err
 			}
-			var found *remotestorage.Location
-			var bad error
-			part.UnknownTags.Each(func(tag uint32, b []byte) {
-				if tag == wire.TagRemoteLogSegment {
-					found, bad = wire.ParseLocation(b)
-				}
-			})
-			if found != nil || bad != nil {
-				return found, bad
+			if l, err := wire.PartitionLocation(&part); l != nil || err != nil {
+				return l, err
 			}
 		}
 	}

@@ -50,12 +50,11 @@ func ReadRaw(ctx context.Context, o Options) (Result, error) {
 			return Result{}, fmt.Errorf("raw read of %s-%d at offset %d: %w", o.Topic, p, r.next, err)
 		}
 	}
-	after, err := usage.Read()
+	used, err := usage.Since(before)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Records: r.records, Bytes: r.bytes, Seconds: time.Since(start).Seconds(),
-		Client: usage.Self{CPUSeconds: after.CPUSeconds - before.CPUSeconds, MaxRSS: after.MaxRSS}}, nil
+	return Result{Records: r.records, Bytes: r.bytes, Seconds: time.Since(start).Seconds(), Client: used}, nil
 }
 
 type rawReader struct {

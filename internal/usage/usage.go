@@ -22,3 +22,12 @@ func Read() (Self, error) {
 	seconds := func(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 	return Self{CPUSeconds: seconds(r.Utime) + seconds(r.Stime), MaxRSS: r.Maxrss}, nil
 }
+
+// Since reads again and gives what was used after before was read. MaxRSS is that of the whole life: the kernel keeps no other.
+func Since(before Self) (Self, error) {
+	now, err := Read()
+	if err != nil {
+		return Self{}, err
+	}
+	return Self{CPUSeconds: now.CPUSeconds - before.CPUSeconds, MaxRSS: now.MaxRSS}, nil
+}
