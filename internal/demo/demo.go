@@ -68,11 +68,12 @@ const (
 // demo is one run.
 type demo struct {
 	Options
-	say    *progress
-	dir    string
-	store  *control.Child // the HTTP front of a directory store; nil on a real one
-	broker *control.Child
-	until  int64 // first offset that is not in the store
+	say     *progress
+	dir     string
+	store   *control.Child // the HTTP front of a directory store; nil on a real one
+	broker  *control.Child
+	created bool  // the topic may exist
+	until   int64 // first offset that is not in the store
 }
 
 // Run loads, tiers and reads, and returns what the reads gave. It leaves nothing behind unless Dir was given.
@@ -92,10 +93,10 @@ func Run(ctx context.Context, o Options) (res Report, err error) {
 	if err := d.startStore(ctx); err != nil {
 		return res, err
 	}
+	defer func() { err = errors.Join(err, d.deleteTopic()) }()
 	if err := d.load(ctx); err != nil {
 		return res, err
 	}
-	defer func() { err = errors.Join(err, d.deleteTopic()) }()
 	res.Options = o
 	for _, p := range paths {
 		r, err := d.read(ctx, p)
@@ -198,6 +199,7 @@ func (d *demo) load(ctx context.Context) error {
 		"local.retention.bytes": set("1"),
 		"retention.ms":          set("-1"),
 	}
+	d.created = true
 	if _, err := kadm.NewClient(cl).CreateTopic(ctx, 1, 1, configs, topic); err != nil {
 		return fmt.Errorf("creating topic %s: %w", topic, err)
 	}
@@ -236,22 +238,4 @@ func (d *demo) waitTiered(ctx context.Context, cl *kgo.Client, end int64) error 
 			return ctx.Err()
 		}
 	}
-}
-
-// deleteTopic takes the objects out of a store that is not the demo's own.
-func (d *demo) deleteTopic() error {
-	if d.Store == "" || d.broker == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopWait) // also after Ctrl-C
-	defer cancel()
-	cl, err := d.client()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	if _, err := kadm.NewClient(cl).DeleteTopic(ctx, topic); err != nil {
-		return fmt.Errorf("deleting topic %s and its objects: %w", topic, err)
-	}
-	return nil
 }
