@@ -87,7 +87,7 @@ type Header struct {
 // Size is the whole batch's size in bytes.
 func (h *Header) Size() int { return LogOverhead + int(h.Length) }
 
-// LastOffset is the last offset of the batch. A compacted or empty batch keeps it, so LastOffset()+1 is always where to go on (cases.md row 4).
+// LastOffset is the last offset of the batch. A compacted or empty batch keeps it, so LastOffset()+1 is always where to go on (docs/cases.md, 4).
 func (h *Header) LastOffset() int64 { return h.BaseOffset + int64(h.LastOffsetDelta) }
 
 // LastSequence is the sequence number of the last record; it wraps at the largest int32.

@@ -202,7 +202,7 @@ func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (timed, error) 
 }
 
 // whileStartMoves looks again after a failure that may come from what was deleted meanwhile: a lookup begins at a log start that is history when the
-// segments are looked at (cases.md row 20).
+// segments are looked at (docs/cases.md, 20).
 func whileStartMoves(p *partition, look func() error) error {
 	const tries = 10
 	for try := 0; ; try++ {

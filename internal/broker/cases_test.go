@@ -370,7 +370,7 @@ func (b *testBroker) serving() int {
 	return n
 }
 
-// TestDamagedStore: a missing object is error -1 (kafka-facts 23), and what lies elsewhere is still served.
+// TestDamagedStore: a missing object is error -1, as in Apache Kafka, and what lies elsewhere is still served.
 func TestDamagedStore(t *testing.T) {
 	b, store := startTiered(t, 1, 200)
 	await(t, "the metadata", func() bool { return b.remote.knows(b.partition("tiered", 0)) })

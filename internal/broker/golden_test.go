@@ -17,7 +17,7 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// deadLineage tells whether a set's broker served batches past an epoch's end (kafka-facts 18), where we knowingly differ.
+// deadLineage tells whether a set's broker served batches past an epoch's end, where we knowingly differ.
 func deadLineage(set *golden.Set) bool { return strings.Contains(set.Name, "unclean-roll") }
 
 // TestGolden: a broker over each golden set answers as the Apache Kafka that wrote it.
@@ -80,7 +80,7 @@ func offsetText(v *int64) string {
 	return fmt.Sprint(*v)
 }
 
-// abortedDiffers compares the lists as sets. Apache Kafka's may hold more than needed (kafka-facts 11): what overlaps what was returned must be there, and
+// abortedDiffers compares the lists as sets. Apache Kafka's may hold more than needed: what overlaps what was returned must be there, and
 // nothing that its own answer does not have, unless the bytes differ.
 func abortedDiffers(f *golden.Fetch, got *kmsg.FetchResponseTopicPartition) string {
 	if (got.AbortedTransactions == nil) != (f.Aborted == nil) {
@@ -233,10 +233,10 @@ func compareOffset(t *testing.T, c *rawConn, set *golden.Set, p *golden.Partitio
 		return
 	}
 	if ts == offsetMaxTimestamp && want.Error == 0 && have.Timestamp >= want.Timestamp {
-		return // we look at both tiers (kafka-facts 14)
+		return // we look at both tiers
 	}
 	if deadLineage(set) {
-		return // kafka-facts 18
+		return // its broker passed over what lives in a segment that the lineage leaves midway
 	}
 	// Where compaction took the record that a remote segment's metadata names as its newest, Apache Kafka passes over the segment. We find its records.
 	if strings.Contains(set.Name, "f-gaps") && ts >= 0 && have.Error == 0 && have.Timestamp >= ts && have.Offset < want.Offset && have.Offset >= p.LogStartOffset {

@@ -51,7 +51,7 @@ func newRemoteSide(b *Broker, o *Options) *remoteSide {
 }
 
 // open replays the metadata and starts tiering. Remote data is readable when it returns; before, nothing is served, so no client is ever told that
-// history does not exist (cases.md row 15).
+// history does not exist (docs/cases.md, 15).
 func (r *remoteSide) open() error {
 	cfg := r.b.config()
 	if err := r.openMetadata(cfg.MetadataPartitions); err != nil {

@@ -125,7 +125,7 @@ func checkSequence(t *testing.T, got []*kgo.Record, partitions int32, n int) {
 }
 
 // TestTieredHistory: what has left the local log is read back by a plain client, from the beginning and after a restart, several partitions at once
-// (cases.md row 11), and the log start stays where it was (row 14).
+// (docs/cases.md, 11), and the log start stays where it was (14).
 func TestTieredHistory(t *testing.T) {
 	rsm, _ := directoryStore(t)
 	dir := t.TempDir()

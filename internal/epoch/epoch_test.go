@@ -64,7 +64,7 @@ func FuzzParseCheckpoint(f *testing.F) {
 	})
 }
 
-// TestEndOffsetFor is kafka-facts' rule for OffsetForLeaderEpoch.
+// TestEndOffsetFor is Apache Kafka's rule for OffsetForLeaderEpoch.
 func TestEndOffsetFor(t *testing.T) {
 	c := New(history(2, 10, 4, 30, 7, 50))
 	for asked, want := range map[int32][2]int64{-1: {-1, -1}, 0: {0, 10}, 1: {1, 10}, 2: {2, 30}, 3: {2, 30}, 4: {4, 50}, 6: {4, 50}, 7: {7, 99}, 8: {-1, -1}} {

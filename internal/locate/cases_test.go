@@ -180,7 +180,7 @@ func TestCase02_AbortedListForTheWholeRange(t *testing.T) {
 	})
 	t.Logf("%d entries; %d decided in the next segment, %d further on, %d in the local log", lists, inNext, further, local)
 	if inNext == 0 || further == 0 || local == 0 {
-		t.Error("the golden data no longer has every kind of late marker") // cases.md row 3
+		t.Error("the golden data no longer has every kind of late marker") // docs/cases.md, 3
 	}
 }
 

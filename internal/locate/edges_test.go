@@ -117,7 +117,7 @@ func (d *damaged) same(t *testing.T) {
 	}
 }
 
-// TestDamagedWithoutEffect: kafka-facts 23 and, where it says error -1 for a missing offset or time index, better: the log has all that they say.
+// TestDamagedWithoutEffect: as in Apache Kafka, and for a missing offset or time index better than its error -1: the log has all that they say.
 func TestDamagedWithoutEffect(t *testing.T) {
 	for _, suffix := range []string{".index", ".timeindex", ".snapshot", ".leader_epoch_checkpoint"} {
 		t.Run("no "+suffix, func(t *testing.T) { damage(t, suffix, remove(t)).same(t) })
@@ -129,7 +129,7 @@ func TestDamagedWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestDamagedTransactionIndex: kafka-facts 24, where Apache Kafka hands aborted records to a read_committed consumer. Here it is an error that names the
+// TestDamagedTransactionIndex: Apache Kafka hands aborted records to a read_committed consumer here. With us it is an error that names the
 // object, for the segment itself and for those before it whose markers lie there. read_uncommitted goes on.
 func TestDamagedTransactionIndex(t *testing.T) {
 	for name, change := range map[string]func(string){

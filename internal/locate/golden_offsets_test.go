@@ -172,7 +172,7 @@ func (b *bench) first(t *testing.T, ts int64) int64 {
 	return -1
 }
 
-// TestCase18_MaxTimestamp: both tiers count. Apache Kafka looks at the local log only (kafka-facts 14), so that its answers are no measure here.
+// TestCase18_MaxTimestamp: both tiers count. Apache Kafka looks at the local log only, so that its answers are no measure here.
 func TestCase18_MaxTimestamp(t *testing.T) {
 	eachPartition(t, func(t *testing.T, b *bench) {
 		want := record{timestamp: -1, offset: -1}

@@ -163,7 +163,7 @@ func digest(parts ...[]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestGoldenAborted compares the aborted transactions with those that the broker sent. It may send more than is needed (kafka-facts 11); what it sends beyond
+// TestGoldenAborted compares the aborted transactions with those that the broker sent. It may send more than is needed; what it sends beyond
 // ours must be of no use to the reader, and ours must all be among its own.
 func TestGoldenAborted(t *testing.T) {
 	eachPartition(t, func(t *testing.T, b *bench) {

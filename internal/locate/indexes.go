@@ -101,7 +101,7 @@ func (c *indexCache) endFlightLocked(key fileKey) {
 }
 
 // fetchIndex returns a segment's index, from the cache or the store. What cannot be parsed is fetched a second time and never cached: an index that arrived
-// damaged once must not fail for ever (cases.md row 21).
+// damaged once must not fail for ever (docs/cases.md, 21).
 func fetchIndex[T any](ctx context.Context, r *Resolver, m *remotestorage.RemoteLogSegmentMetadata, t remotestorage.IndexType, parse func([]byte) (T, error)) (T, error) {
 	var zero T
 	key := fileKey{segment: m.ID, kind: t}

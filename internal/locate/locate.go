@@ -24,7 +24,7 @@ var (
 	// ErrBelowLogStart: the offset was deleted; nothing below the log start offset is served, even where objects still exist. It wraps remote.ErrLocal: the
 	// leader's log gives the client the true answer.
 	ErrBelowLogStart = fmt.Errorf("offset is below the log start offset: %w", remote.ErrLocal)
-	// ErrHole: the ranges of the lineage's segments do not follow on from each other, so that offsets are missing (cases.md row 7). It is damage of the
+	// ErrHole: the ranges of the lineage's segments do not follow on from each other, so that offsets are missing (docs/cases.md, 7). It is damage of the
 	// metadata and never skipped.
 	ErrHole = fmt.Errorf("no remote segment holds the offset, though segments follow: %w", remote.ErrDamaged)
 	// ErrUndecided: which transactions were aborted cannot be told from what this side sees. It wraps remote.ErrLocal: the broker knows.

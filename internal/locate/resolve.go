@@ -27,7 +27,7 @@ func (r *Resolver) Resolve(ctx context.Context, tp remotestorage.TopicIDPartitio
 		}
 		rng, err := r.rangeIn(ctx, h, v, offset, committed)
 		if err != nil && try < 2 && r.replaced(h) {
-			continue // deleted or replaced while its indexes were read (cases.md row 8)
+			continue // deleted or replaced while its indexes were read (docs/cases.md, 8)
 		}
 		return rng, err
 	}

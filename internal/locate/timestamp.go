@@ -37,7 +37,7 @@ func (r *Resolver) OffsetForTimestamp(ctx context.Context, tp remotestorage.Topi
 func (r *Resolver) searchRemote(ctx context.Context, tp remotestorage.TopicIDPartition, v View, ts int64) (found timed, searched int64, ok bool, err error) {
 	from := v.LogStart()
 	for try := 0; ; {
-		from = max(from, v.LogStart()) // retention may have moved it (cases.md row 20)
+		from = max(from, v.LogStart()) // retention may have moved it (docs/cases.md, 20)
 		h, err := r.find(tp, v, from)
 		if errors.Is(err, remote.ErrLocal) {
 			return timed{}, from, false, nil
@@ -227,7 +227,7 @@ type LocalLog interface {
 }
 
 // Search looks for the first record whose timestamp is at or after ts in the remote tier and then in the local log. A segment may leave the local log
-// after the remote tier was searched and before the local one is: then neither search saw it, and the remote tier is searched again (cases.md row 19).
+// after the remote tier was searched and before the local one is: then neither search saw it, and the remote tier is searched again (docs/cases.md, 19).
 func (r *Resolver) Search(ctx context.Context, tp remotestorage.TopicIDPartition, v View, local LocalLog, ts int64) (offset, timestamp int64, epoch int32, ok bool, err error) {
 	for try := 0; try < 5; try++ {
 		t, searched, ok, err := r.searchRemote(ctx, tp, v, ts)

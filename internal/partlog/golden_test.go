@@ -166,7 +166,7 @@ func (g *goldenLog) checkProbes(t *testing.T, l *Log) {
 	}
 }
 
-// checkAborted: Apache Kafka may list more than is needed, never less (kafka-facts 11).
+// checkAborted: Apache Kafka may list more than is needed, never less.
 func checkAborted(t *testing.T, f *golden.Fetch, got []wire.AbortedTransaction) {
 	t.Helper()
 	for _, a := range got {

@@ -128,7 +128,7 @@ func TestCase14_TwoStartsAreKept(t *testing.T) {
 	}
 }
 
-// TestDeleteRecords is kafka-facts 20.
+// TestDeleteRecords: above the high watermark is an error, below the log start a success that changes nothing.
 func TestDeleteRecords(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	l := tenSegments(t, o)

@@ -161,7 +161,7 @@ func TestTransactions(t *testing.T) {
 	if len(got) != 1 || got[0].LastStableOffset != 8 {
 		t.Errorf("aborted %+v", got)
 	}
-	if got = end(t, s, 3, 0, true, 5, 8); len(got) != 0 { // kafka-facts 12
+	if got = end(t, s, 3, 0, true, 5, 8); len(got) != 0 { // no entry, as in Apache Kafka
 		t.Errorf("a marker without data: %+v", got)
 	}
 	var c Change

@@ -15,7 +15,7 @@ type chunkKey struct {
 }
 
 // Cache keeps chunks for several readers of the same data: one GET for each, however many readers ask, together or one soon after the other
-// (cases.md rows 10 and 25). The GETs are the cache's own: they go on when the reader that asked first goes away.
+// (docs/cases.md, 10 and 25). The GETs are the cache's own: they go on when the reader that asked first goes away.
 type Cache struct {
 	budget *Budget
 	max    int64

@@ -143,7 +143,7 @@ func withCause(ctx context.Context, err error) error {
 	return err
 }
 
-// backoff waits longer each time, with jitter, so that readers that failed together do not come back together (cases.md row 22).
+// backoff waits longer each time, with jitter, so that readers that failed together do not come back together (docs/cases.md, 22).
 type backoff struct{ next time.Duration }
 
 func (b *backoff) reset() { b.next = 0 }

@@ -15,7 +15,7 @@ type PoolKey struct {
 }
 
 // Pool keeps PartitionReaders between the fetches of servers' clients, so that what was read ahead, or is still on its way, serves the next fetch
-// (cases.md row 9). It owns one goroutine, which closes readers: those that were idle for too long, and those that had to make room.
+// (docs/cases.md, 9). It owns one goroutine, which closes readers: those that were idle for too long, and those that had to make room.
 type Pool struct {
 	r    *Reader
 	max  int

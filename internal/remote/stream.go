@@ -73,7 +73,7 @@ func newStream(rng Range, want int64) *stream {
 	s.endPos = max(s.endPos, 0)
 	start := rng.StartPosition
 	if start < 0 || start >= s.endPos {
-		start, s.restarted = 0, true // an index entry that points nowhere (cases.md row 34)
+		start, s.restarted = 0, true // an index entry that points nowhere (docs/cases.md, 34)
 	}
 	s.deliverPos, s.checkPos, s.reqPos = start, start, start
 	s.checkLast, s.sentLast = s.want-1, s.want-1

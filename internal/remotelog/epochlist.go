@@ -12,7 +12,7 @@ type epochList struct {
 	order []uint32
 	// longest is the largest number of offsets that any segment ever had of this epoch. It bounds how far back a segment that holds an offset can start.
 	longest int64
-	// highest is the last offset of the epoch that was ever copied. It outlives the segments (kafka-facts: latest tiered stays after deletion).
+	// highest is the last offset of the epoch that was ever copied. It outlives the segments (as in Apache Kafka, whose latest tiered offset stays after a deletion).
 	highest int64
 }
 

@@ -51,7 +51,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// A real broker had deleted records up to 63 and 100, then was told retention.bytes=81920. The log starts it moved to are those of kafka-facts.
+// A real broker had deleted records up to 63 and 100, then was told retention.bytes=81920. The log starts it moved to are its own.
 func TestRetentionBySizeAsARealBrokerDid(t *testing.T) {
 	meta := openMetadata(t, goldenLogs(t, readGolden(t, goldenDir(t, filepath.Join("e-deleted", "metadata-after-deleterecords.jsonl")))))
 	id, err := remotestorage.ParseUUID("4l0GkrWISBuznseM2uyVlQ")
