@@ -35,7 +35,8 @@ func run(ctx context.Context, args []string) int {
 	var c cli
 	exit := -1
 	parser, err := kong.New(&c, kong.Name("rewind"), kong.Description("Read Kafka's past straight from object storage."),
-		kong.UsageOnError(), kong.Exit(func(code int) { exit = code }), kong.TypeMapper(sizeType, sizeMapper))
+		kong.UsageOnError(), kong.Exit(func(code int) { exit = code }), kong.TypeMapper(sizeType, sizeMapper),
+		kong.NamedMapper("path", pathMapper))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "rewind:", err)
 		return 2

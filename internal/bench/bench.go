@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	rewindlib "github.com/rewind-kafka/rewind"
 	"github.com/rewind-kafka/rewind/internal/backfill"
 )
 
@@ -67,7 +68,19 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--figure %q is not one of %v", f, FigureNames()))
 		}
 	}
+	direct := rewindlib.Options{MemoryBudget: o.Memory, Parallelism: o.Parallelism}
+	if err := direct.Validate(); err != nil { // before gigabytes are loaded
+		errs = append(errs, fmt.Errorf("--memory or --parallelism: %w", err))
+	}
+	if o.PeerScript == "" && len(o.Figures) > 0 && !slices.ContainsFunc(figures, o.measured) {
+		errs = append(errs, fmt.Errorf("--figure %v compares with an Apache Kafka: give --peer too", o.Figures))
+	}
 	return errors.Join(errs...)
+}
+
+// measured tells whether a figure was asked for and can be had.
+func (o *Options) measured(f figure) bool {
+	return (len(o.Figures) == 0 || slices.Contains(o.Figures, f.name)) && (!f.peer || o.PeerScript != "")
 }
 
 // FigureNames lists what can be measured.
@@ -112,7 +125,7 @@ func Run(ctx context.Context, o Options) (rep Report, err error) {
 	}
 	rep.Options = o
 	for _, f := range figures {
-		if len(o.Figures) > 0 && !slices.Contains(o.Figures, f.name) || f.peer && l.peer == nil {
+		if !o.measured(f) {
 			continue
 		}
 		l.say("measuring %s", f.title)
