@@ -253,7 +253,7 @@ func TestDescribe(t *testing.T) {
 	cluster := kmsg.NewPtrDescribeClusterRequest()
 	cluster.SetVersion(1)
 	cluster.EndpointType = 2
-	if got := c.ask(t, cluster).(*kmsg.DescribeClusterResponse); got.ErrorCode != errUnsupportedEndpoint {
+	if got := c.ask(t, cluster).(*kmsg.DescribeClusterResponse); got.ErrorCode != errMismatchedEndpoint {
 		t.Errorf("asked for controllers: error %d", got.ErrorCode)
 	}
 }

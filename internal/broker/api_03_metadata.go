@@ -3,11 +3,11 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/topics"
-	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // Metadata, versions 0 to 13. A topic that is created on the way (auto.create.topics.enable) is answered with its leader at once; Apache Kafka says
@@ -21,6 +21,9 @@ const (
 )
 
 func (b *Broker) handleMetadata(_ context.Context, c *conn, req *kmsg.MetadataRequest) (kmsg.Response, error) {
+	if misusesIDs(req) {
+		return refusedMetadata(req), nil
+	}
 	resp := kmsg.NewPtrMetadataResponse()
 	node := kmsg.NewMetadataResponseBroker()
 	node.NodeID = b.nodeID
@@ -37,16 +40,60 @@ func (b *Broker) handleMetadata(_ context.Context, c *conn, req *kmsg.MetadataRe
 			resp.Topics = append(resp.Topics, b.metadataTopic(&t))
 		}
 	default:
-		for i := range req.Topics {
-			resp.Topics = append(resp.Topics, b.metadataFor(&req.Topics[i], create))
+		for _, asked := range askedTopics(req.Topics) {
+			resp.Topics = append(resp.Topics, b.metadataFor(&asked, create))
 		}
 	}
 	if req.IncludeTopicAuthorizedOperations {
 		for i := range resp.Topics {
-			resp.Topics[i].AuthorizedOperations = allTopicOperations
+			if resp.Topics[i].ErrorCode != errUnknownTopicID {
+				resp.Topics[i].AuthorizedOperations = allTopicOperations
+			}
 		}
 	}
 	return resp, nil
+}
+
+// misusesIDs: topics can be asked for by id from version 12 on, though the fields are there from version 10 on.
+func misusesIDs(req *kmsg.MetadataRequest) bool {
+	return req.Version < 12 && slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.Topic == nil || t.TopicID != [16]byte{} })
+}
+
+func refusedMetadata(req *kmsg.MetadataRequest) kmsg.Response {
+	resp := kmsg.NewPtrMetadataResponse()
+	for _, asked := range req.Topics {
+		t := kmsg.NewMetadataResponseTopic()
+		t.Topic, t.TopicID, t.ErrorCode = kmsg.StringPtr(""), asked.TopicID, errInvalidRequest
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp
+}
+
+// askedTopics gives each topic once; where one is asked for by its id, names do not count.
+func askedTopics(list []kmsg.MetadataRequestTopic) []kmsg.MetadataRequestTopic {
+	byID := slices.ContainsFunc(list, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID != [16]byte{} })
+	type asked struct {
+		name string
+		id   [16]byte
+	}
+	seen := make(map[asked]bool, len(list))
+	var out []kmsg.MetadataRequestTopic
+	for _, t := range list {
+		key := asked{id: t.TopicID}
+		switch {
+		case t.TopicID != [16]byte{}:
+			t.Topic = nil
+		case byID && t.Topic != nil:
+			continue
+		case t.Topic != nil:
+			key.name = *t.Topic
+		}
+		if !seen[key] {
+			seen[key] = true
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 func (b *Broker) metadataFor(asked *kmsg.MetadataRequestTopic, create bool) kmsg.MetadataResponseTopic {
@@ -62,10 +109,6 @@ func (b *Broker) metadataFor(asked *kmsg.MetadataRequestTopic, create bool) kmsg
 	}
 	name := *asked.Topic
 	t, ok := b.topics.Get(name)
-	if ok && asked.TopicID != [16]byte{} && remotestorage.UUID(asked.TopicID) != t.ID {
-		failed.ErrorCode = errInconsistentTopicID
-		return failed
-	}
 	if !ok {
 		if err := topics.CheckName(name); err != nil {
 			failed.ErrorCode = errInvalidTopic

@@ -9,7 +9,10 @@ import (
 // FindCoordinator, versions 0 to 6. This node coordinates every group. There are no transactions yet: a transactional id is answered with
 // UNSUPPORTED_VERSION, which clients take as final.
 
-const coordinatorGroup = 0
+const (
+	coordinatorGroup = 0
+	coordinatorShare = 2 // the last type that Kafka knows
+)
 
 func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.FindCoordinatorRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrFindCoordinatorResponse()
@@ -18,6 +21,9 @@ func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.Fin
 	var message *string
 	if req.Version >= 1 && req.CoordinatorType != coordinatorGroup {
 		code, message = errUnsupportedVersion, kmsg.StringPtr("transactions and share groups are not supported by this broker")
+		if req.CoordinatorType < 0 || req.CoordinatorType > coordinatorShare {
+			code, message = errInvalidRequest, kmsg.StringPtr("the coordinator type is not known")
+		}
 	}
 	if req.Version < 4 {
 		resp.ErrorCode, resp.ErrorMessage, resp.NodeID = code, message, -1

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"regexp"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -16,6 +17,9 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 	resp := kmsg.NewPtrApiVersionsResponse()
 	if req.Version > maxApiVersions {
 		resp.ErrorCode = errUnsupportedVersion
+	} else if req.Version >= 3 && !(softwareName.MatchString(req.ClientSoftwareName) && softwareName.MatchString(req.ClientSoftwareVersion)) {
+		resp.ErrorCode = errInvalidRequest
+		return resp, nil
 	}
 	for _, a := range b.apis {
 		k := kmsg.NewApiVersionsResponseApiKey()
@@ -30,3 +34,6 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 }
 
 const maxApiVersions = 4
+
+// softwareName is what a client may call itself and its version (KIP-511).
+var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)

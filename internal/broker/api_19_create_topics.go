@@ -38,34 +38,36 @@ func (b *Broker) handleCreateTopics(_ context.Context, _ *conn, req *kmsg.Create
 func failedTopic(name string, code int16, message string) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic, out.ErrorCode, out.ErrorMessage = name, code, &message
-	out.NumPartitions, out.ReplicationFactor = -1, -1
+	out.NumPartitions, out.ReplicationFactor, out.Configs = -1, -1, []kmsg.CreateTopicsResponseTopicConfig{}
 	return out
 }
 
 func (b *Broker) createAsked(asked *kmsg.CreateTopicsRequestTopic, validateOnly bool) kmsg.CreateTopicsResponseTopic {
 	t := topics.Topic{Name: asked.Topic, Partitions: asked.NumPartitions, Configs: make(map[string]string, len(asked.Configs))}
-	if code, err := b.checkReplicas(asked, &t.Partitions); err != nil {
-		return failedTopic(asked.Topic, code, err.Error())
-	}
 	for _, c := range asked.Configs {
 		if c.Value == nil {
 			return failedTopic(asked.Topic, errInvalidConfig, fmt.Sprintf("null value for configuration %s", c.Name))
 		}
 		t.Configs[c.Name] = *c.Value
 	}
-	var err error
-	switch {
-	case internalTopic(t.Name):
+	// The order decides which of several mistakes is named: Apache Kafka's is name, configurations, partitions and replicas.
+	err := b.topics.Check(t.Name)
+	if err == nil && internalTopic(t.Name) {
 		err = fmt.Errorf("%w: %s is internal", topics.ErrName, t.Name)
-	case validateOnly:
-		if err = b.topics.Check(t.Name); err == nil {
-			_, err = config.ParseTopic(t.Configs, b.config())
-		}
-	default:
-		t, err = b.createTopic(t)
+	}
+	if err == nil {
+		_, err = config.ParseTopic(t.Configs, b.config())
 	}
 	if err != nil {
 		return failedTopic(asked.Topic, topicError(err), err.Error())
+	}
+	if code, err := b.checkReplicas(asked, &t.Partitions); err != nil {
+		return failedTopic(asked.Topic, code, err.Error())
+	}
+	if !validateOnly {
+		if t, err = b.createTopic(t); err != nil {
+			return failedTopic(asked.Topic, topicError(err), err.Error())
+		}
 	}
 	return b.createdTopic(&t)
 }
@@ -115,6 +117,9 @@ func (b *Broker) createdTopic(t *topics.Topic) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic, out.TopicID, out.NumPartitions, out.ReplicationFactor = t.Name, t.ID, t.Partitions, 1
 	for _, e := range config.DescribeTopic(t.Configs, b.config()) {
+		if e.Key.Internal && e.Null {
+			continue
+		}
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.Source = e.Key.Name, int8(e.Source)
 		if !e.Null {

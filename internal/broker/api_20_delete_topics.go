@@ -10,13 +10,54 @@ import (
 
 func (b *Broker) handleDeleteTopics(_ context.Context, _ *conn, req *kmsg.DeleteTopicsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteTopicsResponse()
+	asked := req.Topics
 	for _, name := range req.TopicNames {
-		resp.Topics = append(resp.Topics, b.deleteAsked(kmsg.DeleteTopicsRequestTopic{Topic: &name}))
+		asked = append(asked, kmsg.DeleteTopicsRequestTopic{Topic: &name})
 	}
-	for _, t := range req.Topics {
-		resp.Topics = append(resp.Topics, b.deleteAsked(t))
+	names, ids := b.countDeletions(asked)
+	for _, t := range asked {
+		out := kmsg.NewDeleteTopicsResponseTopic()
+		out.Topic, out.TopicID = t.Topic, t.TopicID
+		refuse := func(message string) {
+			out.ErrorCode, out.ErrorMessage = errInvalidRequest, &message
+			resp.Topics = append(resp.Topics, out)
+		}
+		byName, byID := t.Topic != nil, t.TopicID != [16]byte{}
+		switch {
+		case byName == byID:
+			refuse("a topic is named either by its name or by its id")
+		case byName && names[*t.Topic] == 1, byID && ids[t.TopicID] == 1:
+			resp.Topics = append(resp.Topics, b.deleteAsked(t))
+		// One answer for what is there more than once.
+		case byName && names[*t.Topic] > 1:
+			names[*t.Topic] = 0
+			refuse("the topic is in the request more than once")
+		case byID && ids[t.TopicID] > 1:
+			ids[t.TopicID] = 0
+			refuse("the topic is in the request more than once")
+		}
 	}
 	return resp, nil
+}
+
+// countDeletions tells how often each topic is named, and by which id. A topic that is asked for by id and by name counts as named twice, and not by id.
+func (b *Broker) countDeletions(asked []kmsg.DeleteTopicsRequestTopic) (names map[string]int, ids map[[16]byte]int) {
+	names, ids = make(map[string]int, len(asked)), make(map[[16]byte]int)
+	for _, t := range asked {
+		switch {
+		case t.Topic != nil && t.TopicID == [16]byte{}:
+			names[*t.Topic]++
+		case t.Topic == nil:
+			ids[t.TopicID]++
+		}
+	}
+	for id := range ids {
+		if t, ok := b.topics.ByID(id); ok && names[t.Name] > 0 {
+			names[t.Name]++
+			ids[id] = 0
+		}
+	}
+	return names, ids
 }
 
 func (b *Broker) deleteAsked(asked kmsg.DeleteTopicsRequestTopic) kmsg.DeleteTopicsResponseTopic {

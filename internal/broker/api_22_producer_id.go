@@ -18,6 +18,10 @@ func (b *Broker) handleInitProducerID(_ context.Context, _ *conn, req *kmsg.Init
 		}
 		return resp, nil
 	}
+	if (req.ProducerID < 0) != (req.ProducerEpoch < 0) {
+		resp.ErrorCode = errInvalidRequest // one without the other
+		return resp, nil
+	}
 	// A producer that sends the id it has wants a higher epoch; without a transactional id Kafka gives it a new id.
 	id, err := b.producerIDs.next()
 	if err != nil {

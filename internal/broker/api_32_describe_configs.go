@@ -9,7 +9,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/config"
 )
 
-// DescribeConfigs, versions 0 to 4: topics, and this broker. The keys are those of docs/configuration.md, fewer than Apache Kafka's.
+// DescribeConfigs, versions 1 to 4: topics, and this broker. The keys are those of docs/configuration.md, fewer than Apache Kafka's.
 
 func (b *Broker) handleDescribeConfigs(_ context.Context, _ *conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeConfigsResponse()

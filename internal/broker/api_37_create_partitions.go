@@ -11,10 +11,22 @@ import (
 
 func (b *Broker) handleCreatePartitions(_ context.Context, _ *conn, req *kmsg.CreatePartitionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrCreatePartitionsResponse()
+	times := make(map[string]int, len(req.Topics))
+	for i := range req.Topics {
+		times[req.Topics[i].Topic]++
+	}
 	for i := range req.Topics {
 		asked := &req.Topics[i]
 		out := kmsg.NewCreatePartitionsResponseTopic()
 		out.Topic = asked.Topic
+		if n := times[asked.Topic]; n != 1 {
+			if n > 1 { // one answer for the name
+				times[asked.Topic] = 0
+				out.ErrorCode, out.ErrorMessage = errInvalidRequest, kmsg.StringPtr("the topic is in the request more than once")
+				resp.Topics = append(resp.Topics, out)
+			}
+			continue
+		}
 		if code, err := b.morePartitions(asked, req.ValidateOnly); err != nil {
 			out.ErrorCode, out.ErrorMessage = code, kmsg.StringPtr(err.Error())
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
-// DeleteGroups, versions 0 to 2. Only a group without members can be deleted.
+// DeleteGroups, versions 0 to 3. Only a group without members can be deleted.
 
 func (b *Broker) handleDeleteGroups(ctx context.Context, _ *conn, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteGroupsResponse()
@@ -19,7 +19,9 @@ func (b *Broker) handleDeleteGroups(ctx context.Context, _ *conn, req *kmsg.Dele
 		if err != nil {
 			r = group.DeleteResult{Err: err}
 		}
-		out.ErrorCode = groupCode(r.(group.DeleteResult).Err)
+		if err := r.(group.DeleteResult).Err; err != nil {
+			out.ErrorCode, out.ErrorMessage = groupCode(err), kmsg.StringPtr(err.Error())
+		}
 		resp.Groups = append(resp.Groups, out)
 	}
 	return resp, nil

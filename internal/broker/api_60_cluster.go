@@ -8,11 +8,19 @@ import (
 
 // DescribeCluster, versions 0 to 2.
 
+const (
+	endpointBrokers     = 1
+	endpointControllers = 2
+)
+
 func (b *Broker) handleDescribeCluster(_ context.Context, c *conn, req *kmsg.DescribeClusterRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeClusterResponse()
-	resp.EndpointType = req.EndpointType
-	if req.Version >= 1 && req.EndpointType != 1 {
-		resp.ErrorCode, resp.ErrorMessage = errUnsupportedEndpoint, kmsg.StringPtr("only brokers are served here, there are no controllers")
+	resp.EndpointType = endpointBrokers
+	if req.Version >= 1 && req.EndpointType != endpointBrokers {
+		resp.ErrorCode, resp.ErrorMessage = errUnsupportedEndpoint, kmsg.StringPtr("the endpoint type is not known")
+		if req.EndpointType == endpointControllers {
+			resp.ErrorCode, resp.ErrorMessage = errMismatchedEndpoint, kmsg.StringPtr("this is a broker's endpoint, not a controller's")
+		}
 		return resp, nil
 	}
 	resp.ClusterID, resp.ControllerID = b.clusterID, b.nodeID

@@ -17,15 +17,16 @@ const maxDescribedPartitions = 2000
 
 func (b *Broker) handleDescribeTopicPartitions(_ context.Context, _ *conn, req *kmsg.DescribeTopicPartitionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
-	left := int(req.ResponsePartitionLimit)
-	if left <= 0 || left > maxDescribedPartitions {
-		left = maxDescribedPartitions
-	}
+	left := min(max(int(req.ResponsePartitionLimit), 1), maxDescribedPartitions)
 	fromTopic, fromPartition := "", int32(0)
-	if req.Cursor != nil {
-		fromTopic, fromPartition = req.Cursor.Topic, req.Cursor.Partition
+	names := b.describedNames(req)
+	if c := req.Cursor; c != nil {
+		if c.Partition < 0 || len(req.Topics) > 0 && !slices.Contains(names, c.Topic) {
+			return badCursor(names), nil
+		}
+		fromTopic, fromPartition = c.Topic, c.Partition
 	}
-	for _, name := range b.describedNames(req) {
+	for _, name := range names {
 		if name < fromTopic {
 			continue
 		}
@@ -40,7 +41,7 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, _ *conn, req *
 		t, ok := b.topics.Get(name)
 		if !ok {
 			out := kmsg.NewDescribeTopicPartitionsResponseTopic()
-			out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errUnknownTopicOrPartition, noOperations
+			out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errUnknownTopicOrPartition, allTopicOperations
 			if topics.CheckName(name) != nil {
 				out.ErrorCode = errInvalidTopic
 			}
@@ -55,6 +56,17 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, _ *conn, req *
 		}
 	}
 	return resp, nil
+}
+
+// badCursor refuses a request whose cursor names no partition, or none of the topics that are asked for.
+func badCursor(names []string) kmsg.Response {
+	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
+	for _, name := range names {
+		out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+		out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errInvalidRequest, noOperations
+		resp.Topics = append(resp.Topics, out)
+	}
+	return resp
 }
 
 func (b *Broker) describedNames(req *kmsg.DescribeTopicPartitionsRequest) []string {

@@ -21,7 +21,7 @@ import (
 // configHandlers are the keys that describe and alter configurations.
 func (b *Broker) configHandlers() []api {
 	return []api{
-		on(0, 4, b.handleDescribeConfigs),
+		on(1, 4, b.handleDescribeConfigs),
 		on(0, 2, b.handleAlterConfigs),
 		on(0, 1, b.handleIncrementalAlterConfigs),
 	}

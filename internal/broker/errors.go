@@ -44,6 +44,7 @@ const (
 	errUnknownProducerID        int16 = 59
 	errOperationNotAttempted    int16 = 55
 	errTopicDeletionDisabled    int16 = 73
+	errMismatchedEndpoint       int16 = 114
 	errUnsupportedEndpoint      int16 = 115
 	errNonEmptyGroup            int16 = 68
 	errGroupIDNotFound          int16 = 69

@@ -251,7 +251,7 @@ func (b *Broker) groupHandlers() []api {
 		on(0, 5, b.handleSyncGroup),
 		on(0, 6, b.handleDescribeGroups),
 		on(0, 5, b.handleListGroups),
-		on(0, 2, b.handleDeleteGroups),
+		on(0, 3, b.handleDeleteGroups),
 		on(0, 0, b.handleOffsetDelete),
 	}
 }

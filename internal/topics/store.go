@@ -249,9 +249,11 @@ func (r *Registry) save(t *Topic, deleting bool) error {
 	return r.syncDir()
 }
 
-// writeFile replaces path by way of a file aside; the caller syncs the directory.
+// writeFile replaces path by way of a file aside; the caller syncs the directory. The name aside is not the longer one: a topic's name may take all that
+// a file's name can hold.
 func writeFile(fs vfs.FS, path string, b []byte) error {
-	out, err := fs.Create(path+asideSuffix, vfs.WriteCategoryUnspecified)
+	aside := strings.TrimSuffix(path, suffix) + asideSuffix
+	out, err := fs.Create(aside, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -265,7 +267,7 @@ func writeFile(fs vfs.FS, path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	return fs.Rename(path+asideSuffix, path)
+	return fs.Rename(aside, path)
 }
 
 func (r *Registry) remove(name string) error {
