@@ -58,7 +58,7 @@ var consumers = []struct {
 	{"java", nil, javaConsume("read_uncommitted"), nil},
 	{"java-committed", nil, javaConsume("read_committed"), nil},
 	{"java-console", isText, consoleConsume, nil},
-	{"kcat", nil, kcatConsume, nil},
+	{"kcat", nil, kcatConsume, headersAreStrings},
 	{"confluent", nil, pythonConsume("confluent"), nil},
 	{"sarama", nil, saramaConsume(false), nil},
 	{"sarama-direct", nil, saramaConsume(true), nil},
@@ -86,6 +86,18 @@ func emptyIsNull(r record) record {
 	r.key, r.value, r.headers = null(r.key), null(r.value), slices.Clone(r.headers)
 	for i, h := range r.headers {
 		r.headers[i].value = null(h.value)
+	}
+	return r
+}
+
+// headersAreStrings: kcat prints a header's value up to a zero.
+func headersAreStrings(r record) record {
+	r.headers = slices.Clone(r.headers)
+	for i, h := range r.headers {
+		if h.value != nil {
+			value, _, _ := bytes.Cut(h.value, []byte{0})
+			r.headers[i].value = append([]byte{}, value...)
+		}
 	}
 	return r
 }

@@ -148,32 +148,41 @@ func equal(t *testing.T, topics []topic, want, got reading, sees func(record) re
 	if sees == nil {
 		sees = func(r record) record { return r }
 	}
+	var wrong []string
 	for _, tp := range topics {
 		for p := range tp.partitions {
-			w, g := want[tp.name][p], got[tp.name][p]
-			if len(w) == 0 {
-				t.Errorf("%s/%d: nothing to compare with", tp.name, p)
+			if len(want[tp.name][p]) == 0 {
+				wrong = append(wrong, fmt.Sprintf("%s/%d: nothing to compare with", tp.name, p))
 			}
-			for i := range max(len(w), len(g)) {
-				switch {
-				case i >= len(g):
-					t.Errorf("%s/%d: %d records instead of %d", tp.name, p, len(g), len(w))
-				case i >= len(w):
-					t.Errorf("%s/%d: %d records too many, the first is %s", tp.name, p, len(g)-len(w), short(g[i].line()))
-				case sees(w[i]).line() != sees(g[i]).line():
-					t.Errorf("%s/%d: record %d is\n\t%s instead of\n\t%s", tp.name, p, i, short(sees(g[i]).line()), short(sees(w[i]).line()))
-				default:
-					continue
-				}
-				break
+			if s := difference(want[tp.name][p], got[tp.name][p], sees); s != "" {
+				wrong = append(wrong, fmt.Sprintf("%s/%d: %s", tp.name, p, s))
 			}
 		}
 	}
+	for i, s := range wrong {
+		if i == 5 {
+			t.Errorf("and %d more partitions", len(wrong)-i)
+			break
+		}
+		t.Error(s)
+	}
+}
+
+func difference(want, got []record, sees func(record) record) string {
+	for i := range min(len(want), len(got)) {
+		if w, g := sees(want[i]).line(), sees(got[i]).line(); w != g {
+			return fmt.Sprintf("record %d is\n\t%s instead of\n\t%s", i, short(g), short(w))
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Sprintf("%d records instead of %d", len(got), len(want))
+	}
+	return ""
 }
 
 func short(line string) string {
 	if len(line) > 300 {
-		return line[:200] + "..." + line[len(line)-80:]
+		return line[:120] + "..." + line[len(line)-120:]
 	}
 	return line
 }
@@ -220,7 +229,7 @@ func generateText(seed uint64, partitions int32, n int) (all []record) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for i := range n {
 		for p := range partitions {
-			rec := record{partition: p, offset: int64(i), key: fmt.Appendf(nil, "k%d-%d", p, i), value: value(r, ' ', 0x7f)}
+			rec := record{partition: p, offset: int64(i), timestamp: firstTimestamp + int64(i)*7, key: fmt.Appendf(nil, "k%d-%d", p, i), value: value(r, ' ', 0x7f)}
 			if i%13 == 4 {
 				rec.value = nil
 			}

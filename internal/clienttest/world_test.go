@@ -22,6 +22,7 @@ import (
 type world struct {
 	addr  string
 	child *control.Child
+	logs  *logFile
 	admin *kgo.Client
 }
 
@@ -57,7 +58,7 @@ func newWorld(t *testing.T, store string) *world {
 			t.Logf("the broker's log:\n%s", logs.end())
 		}
 	})
-	w := &world{addr: child.Ready.Addr, child: child}
+	w := &world{addr: child.Ready.Addr, child: child, logs: logs}
 	w.admin = w.client(t)
 	return w
 }

@@ -83,7 +83,7 @@ class Confluent:
 
     def group(self, group, n, out, topics):
         consumer = self.consumer(**{"group.id": group})
-        consumer.subscribe(topics)
+        consumer.subscribe(list(topics))
         end = time.monotonic() + 60
         while n:
             if time.monotonic() > end:
