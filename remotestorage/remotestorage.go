@@ -6,6 +6,7 @@ package remotestorage
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -34,6 +35,18 @@ func (u UUID) String() string { return base64.RawURLEncoding.EncodeToString(u[:]
 
 // IsZero tells whether the id is Kafka's ZERO_UUID, which stands for "none".
 func (u UUID) IsZero() bool { return u == UUID{} }
+
+// RandomUUID makes an id as Kafka's Uuid.randomUuid does: random (version 4), and never one whose text begins with a dash, which commands take for an option.
+func RandomUUID() UUID {
+	var u UUID
+	for {
+		rand.Read(u[:]) // never fails
+		u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+		if u.String()[0] != '-' {
+			return u
+		}
+	}
+}
 
 // ParseUUID reads Kafka's text form.
 func ParseUUID(s string) (UUID, error) {

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // JoinGroup, versions 0 to 9. A parked request blocks its connection, as in Apache Kafka. Unlike there, a client that goes away while it waits is
@@ -64,9 +64,7 @@ func newMemberID(j *group.Join) string {
 	if prefix == "" {
 		prefix = j.ClientID
 	}
-	var u [16]byte
-	rand.Read(u[:]) // never fails
-	u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
+	u := remotestorage.RandomUUID()
 	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", prefix, u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 

@@ -58,7 +58,7 @@ func registerGolden(t *testing.T, dir string, facts *golden.Facts) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.Adopt(topics.Topic{Name: metadataTopic, ID: topics.NewID(), Partitions: facts.MetadataPartitions, Internal: true}); err != nil {
+	if _, err := r.Adopt(topics.Topic{Name: metadataTopic, ID: remotestorage.RandomUUID(), Partitions: facts.MetadataPartitions, Internal: true}); err != nil {
 		t.Fatal(err)
 	}
 }

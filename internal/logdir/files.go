@@ -44,11 +44,7 @@ func (d *Dir) loadMeta(o Options) (fresh bool, err error) {
 	d.meta = Meta{ClusterID: o.ClusterID, NodeID: o.NodeID}
 	for _, id := range []*string{&d.meta.ClusterID, &d.meta.DirectoryID} {
 		if *id == "" {
-			u, err := newID()
-			if err != nil {
-				return false, fmt.Errorf("making an id: %w", err)
-			}
-			*id = u.String()
+			*id = remotestorage.RandomUUID().String()
 		}
 	}
 	partitions, err := d.Partitions()

@@ -4,16 +4,12 @@
 package logdir
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // The files of a data directory.
@@ -174,18 +170,4 @@ func (d *Dir) readOffsets(name string) (map[TopicPartition]int64, error) {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	return m, nil
-}
-
-// newID makes a random id as Kafka does: never one that begins with a dash, which would look like an option to a command.
-func newID() (remotestorage.UUID, error) {
-	for {
-		var u remotestorage.UUID
-		if _, err := rand.Read(u[:]); err != nil {
-			return u, err
-		}
-		u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-		if !strings.HasPrefix(u.String(), "-") {
-			return u, nil
-		}
-	}
 }

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -301,6 +298,6 @@ func (l *Log) Delete() error {
 
 // deletedName is Apache Kafka's name for a folder on its way out, never longer than a file name may be.
 func deletedName(name string) string {
-	suffix := "." + strings.ReplaceAll(uuid.NewString(), "-", "") + "-delete"
+	suffix := fmt.Sprintf(".%x-delete", remotestorage.RandomUUID())
 	return name[:min(len(name), 255-len(suffix))] + suffix
 }

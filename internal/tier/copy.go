@@ -2,7 +2,6 @@ package tier
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -99,7 +98,7 @@ func (t *Tier) describe(tp remotestorage.TopicIDPartition, f partlog.SegmentFile
 		return md, fmt.Errorf("%w: segment %d of %s cannot be tiered: %d bytes, %d leader epochs", errLocal, f.Base, tp, f.Data.Log.Size, len(f.LeaderEpochs))
 	}
 	return remotestorage.RemoteLogSegmentMetadata{
-		RemoteLogSegmentID:  remotestorage.RemoteLogSegmentID{TopicIDPartition: tp, ID: newID()},
+		RemoteLogSegmentID:  remotestorage.RemoteLogSegmentID{TopicIDPartition: tp, ID: remotestorage.RandomUUID()},
 		StartOffset:         f.Base,
 		EndOffset:           f.End,
 		BrokerID:            t.o.BrokerID,
@@ -110,17 +109,4 @@ func (t *Tier) describe(tp remotestorage.TopicIDPartition, f partlog.SegmentFile
 		State:               remotestorage.CopySegmentStarted,
 		TxnIndexEmpty:       f.Data.Transaction == nil,
 	}, nil
-}
-
-// newID makes a random (version 4) id, as Kafka does: never one whose text begins with a dash, which tools take for an option.
-func newID() remotestorage.UUID {
-	var id remotestorage.UUID
-	for {
-		rand.Read(id[:]) // never fails
-		id[6] = id[6]&0x0f | 0x40
-		id[8] = id[8]&0x3f | 0x80
-		if id.String()[0] != '-' {
-			return id
-		}
-	}
 }

@@ -81,7 +81,7 @@ func TestApacheKafkaReadsOurRecords(t *testing.T) {
 	}
 	log.segments[2].Data.Transaction = &log.segments[2].Data.TimeIndex
 	p := Partition{TP: tpOf(0), Log: log}
-	other := Partition{TP: remotestorage.TopicIDPartition{TopicID: newID(), Topic: "ä topic.of-1", Partition: 11}, Log: tens(2, 100)}
+	other := Partition{TP: remotestorage.TopicIDPartition{TopicID: remotestorage.RandomUUID(), Topic: "ä topic.of-1", Partition: 11}, Log: tens(2, 100)}
 	r := newRig(t, fakeRecordLogs(50), newMemStore(), p, other)
 	r.settle()
 	log.dropLocal(3)

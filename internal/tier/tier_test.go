@@ -495,7 +495,7 @@ func TestCase17_CopiedOffsetIsClampedToTheEpochsEnd(t *testing.T) {
 func TestNewIDIsAsKafkaMakesThem(t *testing.T) {
 	seen := map[remotestorage.UUID]bool{}
 	for range 1000 {
-		id := newID()
+		id := remotestorage.RandomUUID()
 		if id.String()[0] == '-' || id[6]>>4 != 4 || id[8]>>6 != 2 || seen[id] {
 			t.Fatalf("id %s", id)
 		}

@@ -146,7 +146,7 @@ func (r *Registry) Adopt(t Topic) (Topic, error) {
 
 func (r *Registry) add(t Topic) (Topic, error) {
 	if t.ID.IsZero() {
-		t.ID = NewID()
+		t.ID = remotestorage.RandomUUID()
 	}
 	kept := t.clone()
 	if err := r.save(&kept, false); err != nil {

@@ -6,7 +6,6 @@
 package topics
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,18 +52,6 @@ type Registry struct {
 	byName   map[string]*Topic
 	byID     map[remotestorage.UUID]*Topic
 	deleting map[remotestorage.UUID]*Topic
-}
-
-// NewID makes a topic id that Kafka's tools accept: random, not one of the reserved ones, not starting with a dash.
-func NewID() remotestorage.UUID {
-	for {
-		var u remotestorage.UUID
-		rand.Read(u[:])
-		u[6], u[8] = u[6]&0x0f|0x40, u[8]&0x3f|0x80
-		if !strings.HasPrefix(u.String(), "-") {
-			return u
-		}
-	}
 }
 
 // CheckName applies Kafka's rules for topic names.
