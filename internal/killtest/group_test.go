@@ -16,7 +16,8 @@ const groupName = "readers-of-history"
 
 // group is a consumer group of one member that commits what it has read.
 type group struct {
-	l *load
+	l     *load
+	topic string
 
 	mu        sync.Mutex
 	committed map[place]int64 // what was acknowledged, the highest
@@ -25,7 +26,7 @@ type group struct {
 }
 
 func (l *load) group(topic string) *group {
-	g := &group{l: l, committed: map[place]int64{}, polled: map[place]int64{}}
+	g := &group{l: l, topic: topic, committed: map[place]int64{}, polled: map[place]int64{}}
 	l.wg.Go(func() {
 		c, err := l.client(kgo.ConsumerGroup(groupName), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
 			kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.HeartbeatInterval(200*time.Millisecond))

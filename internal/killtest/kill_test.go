@@ -50,6 +50,7 @@ type run struct {
 	*load
 	group  *group
 	churn  *churn
+	trim   *trim
 	plain  atomic.Int64 // whole passes over history
 	direct atomic.Int64
 }
@@ -66,6 +67,8 @@ func startRun(t *testing.T, s *site, seed uint64) *run {
 	l.write(5, writer{places: slices.Concat(placesOf(history), placesOf(local)), codec: kgo.NoCompression(), size: 1000, burst: 3, every: 20 * time.Millisecond, acks1: true})
 	r.churn = l.churn(6)
 	r.group = l.group(history)
+	l.write(7, writer{places: placesOf(trimmed), codec: kgo.NoCompression(), size: 1500, burst: 5, every: 15 * time.Millisecond})
+	r.trim = l.trim(place{trimmed, 0})
 	d := newDialer(t)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
@@ -75,8 +78,8 @@ func startRun(t *testing.T, s *site, seed uint64) *run {
 	t.Cleanup(l.end) // before the dialer closes
 	l.follow(reading{name: "plain reader under load"}, true, &r.plain, history)
 	l.follow(reading{name: "direct reader under load", committed: true, dialer: d}, true, &r.direct, history)
-	l.follow(reading{name: "reader of what is being deleted", committed: true}, false, new(atomic.Int64), short, compacted)
-	l.follow(reading{name: "direct reader of what is being deleted", dialer: d}, false, new(atomic.Int64), short)
+	l.follow(reading{name: "reader of what is being deleted", committed: true}, false, new(atomic.Int64), short, compacted, trimmed)
+	l.follow(reading{name: "direct reader of what is being deleted", dialer: d}, false, new(atomic.Int64), short, trimmed)
 	return r
 }
 
@@ -115,9 +118,7 @@ func TestKill(t *testing.T) {
 		if !strings.Contains(life.logs(), uncleanStart) {
 			t.Errorf("the start after a kill does not say %q", uncleanStart)
 		}
-		if err := r.group.check(); err != nil {
-			t.Fatal(err)
-		}
+		r.checkPromises()
 		r.faults()
 	}
 	r.settle(life, kills)
@@ -135,12 +136,11 @@ func (r *run) settle(life *life, kills int) {
 	r.stopWriting()
 	r.writers.Wait()
 	r.faults()
-	if err := r.group.check(); err != nil {
-		t.Fatal(err)
-	}
-	segments := r.converge(history, short)
+	r.checkPromises()
+	r.awaitGroup()
+	segments := r.converge(history, short, trimmed)
 	alive, deleted := r.churn.topics()
-	topics := append([]string{history, short, local, compacted}, alive...)
+	topics := append([]string{history, short, local, compacted, trimmed}, alive...)
 	records := r.checkRecords(topics)
 	r.checkShort(records)
 	r.checkDeleted(deleted, segments)
@@ -170,12 +170,52 @@ func (r *run) settle(life *life, kills int) {
 	r.s.checkLogs()
 }
 
+// checkPromises asks the broker for what it has confirmed before it was killed.
+func (r *run) checkPromises() {
+	r.t.Helper()
+	err := r.group.check()
+	if r.trim != nil && err == nil {
+		err = r.trim.check()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// awaitGroup: the group's member, which joined again after every kill, gets to the end.
+func (r *run) awaitGroup() {
+	r.t.Helper()
+	_, ends, err := r.bounds(r.ctx, []string{r.group.topic})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.await("the group reaches the end", func() bool {
+		r.group.mu.Lock()
+		defer r.group.mu.Unlock()
+		for p, end := range ends {
+			if r.group.committed[p] < end {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 func (r *run) report(kills int, segments map[remotestorage.UUID]remotestorage.RemoteLogSegmentMetadata, alive, deleted int) {
-	r.t.Logf("%d kills; %d records acknowledged, %d given up; %d offsets committed; history was read %d times plainly and %d times directly; %d remote segments; %d topics made and %d of them deleted",
-		kills, r.ledger.acks, r.ledger.failures, r.group.commits, r.plain.Load(), r.direct.Load(), len(segments), alive+deleted, deleted)
+	r.t.Logf("%d kills; %d records acknowledged, %d given up; %d offsets committed; %d times records deleted; history was read %d times plainly and %d times directly; %d remote segments; %d topics made and %d of them deleted",
+		kills, r.ledger.acks, r.ledger.failures, r.group.commits, r.trims(), r.plain.Load(), r.direct.Load(), len(segments), alive+deleted, deleted)
 	if r.ledger.acks == 0 || r.group.commits == 0 || len(segments) == 0 {
 		r.t.Error("the load was none")
 	}
+}
+
+func (r *run) trims() int {
+	if r.trim == nil {
+		return 0
+	}
+	r.trim.mu.Lock()
+	defer r.trim.mu.Unlock()
+	return r.trim.n
 }
 
 // checkShort: retention by size has taken something, and never more than it may.

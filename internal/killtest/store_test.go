@@ -201,8 +201,8 @@ func (l *load) judgeStore(ctx context.Context, topics []string) (map[remotestora
 			}
 			if len(bases) != 1 {
 				wrong = append(wrong, fmt.Sprintf("%s has local segments %v", p, bases))
-			} else if bases[0] != copied[p]+1 && bases[0] != 0 {
-				wrong = append(wrong, fmt.Sprintf("%s is local from %d on and remote up to %d", p, bases[0], copied[p]))
+			} else if last, some := copied[p]; some && bases[0] != last+1 {
+				wrong = append(wrong, fmt.Sprintf("%s is local from %d on and remote up to %d", p, bases[0], last))
 			}
 		}
 	}

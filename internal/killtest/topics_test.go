@@ -17,12 +17,13 @@ const (
 	short     = "short"     // tiered, with a total retention that is always deleting
 	local     = "local"     // not tiered, kept for ever
 	compacted = "compacted" // compacted all the time
+	trimmed   = "trimmed"   // tiered, kept for ever, but for what DeleteRecords takes
 
 	compactedKeys = 50
 	shortBytes    = 1 << 20
 )
 
-var partitionsOf = map[string]int32{history: 3, short: 2, local: 2, compacted: 1}
+var partitionsOf = map[string]int32{history: 3, short: 2, local: 2, compacted: 1, trimmed: 1}
 
 func tiered(segment int, more map[string]string) map[string]string {
 	c := map[string]string{
@@ -37,6 +38,7 @@ func tiered(segment int, more map[string]string) map[string]string {
 
 var configsOf = map[string]map[string]string{
 	history: tiered(256<<10, nil),
+	trimmed: tiered(64<<10, nil),
 	short:   tiered(128<<10, map[string]string{"retention.bytes": fmt.Sprint(shortBytes)}),
 	local:   {"internal.segment.bytes": "262144", "retention.ms": "-1"},
 	compacted: {"cleanup.policy": "compact", "internal.segment.bytes": "65536", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0",
@@ -62,6 +64,72 @@ func placesOf(topic string) (all []place) {
 		all = append(all, place{topic, n})
 	}
 	return all
+}
+
+// trim deletes the oldest records of a topic again and again.
+type trim struct {
+	l *load
+	p place
+
+	mu   sync.Mutex
+	upTo int64 // the highest log start that was confirmed
+	n    int
+}
+
+func (l *load) trim(p place) *trim {
+	tr := &trim{l: l, p: p}
+	l.writers.Go(func() {
+		c, err := l.client()
+		if err != nil {
+			l.ledger.fault("making the deleter's client: %v", err)
+			return
+		}
+		defer c.Close()
+		for pause(l.writing, 200*time.Millisecond) {
+			if err := tr.once(kadm.NewClient(c)); err != nil && l.writing.Err() == nil {
+				l.ledger.fault("deleting records of %s: %v", p, err)
+				return
+			}
+		}
+	})
+	return tr
+}
+
+const trimLeaves = 300
+
+func (tr *trim) once(adm *kadm.Client) error {
+	_, ends, err := tr.l.bounds(tr.l.writing, []string{tr.p.topic})
+	if err != nil || ends[tr.p] <= trimLeaves {
+		return err
+	}
+	var to kadm.Offsets
+	to.Add(kadm.Offset{Topic: tr.p.topic, Partition: tr.p.partition, At: ends[tr.p] - trimLeaves, LeaderEpoch: -1})
+	return whenUp(tr.l.writing, func() error {
+		got, err := adm.DeleteRecords(tr.l.writing, to)
+		if err == nil {
+			err = got.Error()
+		}
+		if err != nil {
+			return err
+		}
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		got.Each(func(r kadm.DeleteRecordsResponse) { tr.upTo = max(tr.upTo, r.LowWatermark) })
+		tr.n++
+		return nil
+	})
+}
+
+// check: what was confirmed to be deleted stays so.
+func (tr *trim) check() error {
+	tr.mu.Lock()
+	want := tr.upTo
+	tr.mu.Unlock()
+	starts, _, err := tr.l.bounds(tr.l.ctx, []string{tr.p.topic})
+	if err == nil && starts[tr.p] < want {
+		tr.l.ledger.fault("%s: records below %d were deleted, and it begins at %d", tr.p, want, starts[tr.p])
+	}
+	return err
 }
 
 // churn makes tiered topics, fills them and deletes most of them, some while they are still being copied.
@@ -119,13 +187,13 @@ func (ch *churn) one(topic string, records int, wait time.Duration, remove bool)
 }
 
 func (ch *churn) remove(adm *kadm.Client, topic string) error {
-	if err := whenUp(ch.l.ctx, func() error {
+	return whenUp(ch.l.ctx, func() error {
 		_, err := adm.DeleteTopic(ch.l.ctx, topic)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return nil // an earlier request did it, whose answer was lost
+		}
 		return err
-	}); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return fmt.Errorf("deleting: %w", err)
-	}
-	return nil
+	})
 }
 
 func (ch *churn) set(topic string, alive bool) {
