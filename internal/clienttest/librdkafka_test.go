@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +38,38 @@ func kcat(t *testing.T, w *world, in []byte, args ...string) []byte {
 		storetest.Missing(t, "kcat is not installed")
 	}
 	return output(t, in, path, append([]string{"-b", w.addr, "-q"}, args...)...)
+}
+
+// running is a kcat that runs until it is stopped.
+type running struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer // to be read after the end only
+}
+
+func startKcat(t *testing.T, w *world, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command("kcat", append([]string{"-b", w.addr, "-q"}, args...)...)}
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	if err := r.cmd.Start(); err != nil {
+		storetest.Missing(t, "kcat does not start: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill() // it has ended, if the test did not fail
+		_ = r.cmd.Wait()
+	})
+	return r
+}
+
+// stop lets it leave its group, and returns what it printed.
+func (r *running) stop(t *testing.T) []byte {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("kcat: %v: %s", err, &r.stderr)
+	}
+	return r.stdout.Bytes()
 }
 
 // kcatProduce writes partition by partition: headers are the same for all records of a run, so the first partition has them and the others none.

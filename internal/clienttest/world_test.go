@@ -153,7 +153,7 @@ const (
 func (w *world) sink(t *testing.T, topics []topic, size int) {
 	t.Helper()
 	ends := w.offsets(t, topics, latest)
-	c := w.client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	c := w.client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(1<<20))
 	var last []*kgo.Record
 	for _, tp := range topics {
 		for p := range tp.partitions {
