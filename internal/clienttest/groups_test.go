@@ -117,7 +117,7 @@ func TestGroupGoesFromClientToClient(t *testing.T) {
 	equal(t, topics, want, newReading(all), nil)
 }
 
-// Members of one group on the Java client, librdkafka and kgo share a topic at the same time: what each gets is in order, and nothing is left out.
+// Members of one group on librdkafka and kgo share a topic at the same time, and nothing is left out.
 func TestGroupOfDifferentClients(t *testing.T) {
 	w := newWorld(t, "")
 	topics, want := grouped(t, w, "mixed", 4)

@@ -30,20 +30,21 @@ var producers = []struct {
 	codecs     []string
 	partitions int32
 	text       bool // its records are lines of text
+	idempotent bool // by default or because it was told to be
 	generate   func(seed uint64, partitions int32, n int) []record
 	produce    func(*testing.T, *world, []job)
 	keeps      func(record) record // what of a record that was to be written must come back
 }{
-	{"kgo", codecs, 2, false, generate, kgoProduce, nil},
-	{"java", codecs, 2, false, generate, javaProduce, nil},
-	{"java-perf", codecs, 1, true, generatePerf, perfProduce, noContent},
-	{"java-console", codecs, 1, true, generateConsole, consoleProduce, noTimestamp},
-	{"kcat", codecs, 2, true, generateKcat, kcatProduce, noTimestamp},
-	{"confluent", codecs, 2, false, generate, pythonProduce("confluent"), nil},
-	{"sarama", codecs, 2, false, generate, saramaProduce, nil},
-	{"kafka-go", codecs, 2, false, generate, kafkaGoProduce, nil},
-	{"kafka-python", codecs[:2], 2, false, generateForPython, pythonProduce("kafka-python"), nil},
-	{"aiokafka", codecs[:2], 2, false, generateForPython, pythonProduce("aiokafka"), nil},
+	{"kgo", codecs, 2, false, true, generate, kgoProduce, nil},
+	{"java", codecs, 2, false, true, generate, javaProduce, nil},
+	{"java-perf", codecs, 1, true, true, generatePerf, perfProduce, noContent},
+	{"java-console", codecs, 1, true, true, generateConsole, consoleProduce, noTimestamp},
+	{"kcat", codecs, 2, true, true, generateKcat, kcatProduce, noTimestamp},
+	{"confluent", codecs, 2, false, true, generate, pythonProduce("confluent"), nil},
+	{"sarama", codecs, 2, false, true, generate, saramaProduce, nil},
+	{"kafka-go", codecs, 2, false, false, generate, kafkaGoProduce, nil},
+	{"kafka-python", codecs[:2], 2, false, false, generateForPython, pythonProduce("kafka-python"), nil},
+	{"aiokafka", codecs[:2], 2, false, true, generateForPython, pythonProduce("aiokafka"), nil},
 }
 
 // consumers, and which topics they can read and what they can tell.
@@ -211,23 +212,29 @@ func (w *world) truth(t *testing.T, jobs []job, topics []topic, start time.Time)
 		n += len(j.records)
 	}
 	var all []record
-	used := make(map[string]map[uint8]int)
+	used, ids := make(map[string]map[uint8]int), make(map[string]int)
 	kgoRead(t, w.client(t, fromStart(topics)...), n, func(k *kgo.Record) {
 		all = append(all, fromKgo(k))
 		if used[k.Topic] == nil {
 			used[k.Topic] = make(map[uint8]int)
 		}
 		used[k.Topic][k.Attrs.CompressionType()]++
+		if k.ProducerID >= 0 {
+			ids[k.Topic]++
+		}
 	})
 	got := newReading(all)
-	keeps := make(map[string]func(record) record)
+	keeps, idempotent := make(map[string]func(record) record), make(map[string]bool)
 	for _, p := range producers {
-		keeps[p.name] = p.keeps
+		keeps[p.name], idempotent[p.name] = p.keeps, p.idempotent
 	}
 	for _, j := range jobs {
 		producer := strings.TrimSuffix(j.name, "-"+j.codec)
 		equal(t, []topic{j.topic}, newReading(j.records), got.withoutLast(j.topic), keeps[producer])
 		checkCodec(t, j, used[j.name])
+		if idempotent[producer] && ids[j.name] < len(j.records) {
+			t.Errorf("%s: %d of %d records have a producer's id", j.name, ids[j.name], len(j.records))
+		}
 		if keeps[producer] != nil {
 			checkTimestamps(t, got[j.name], start)
 		}

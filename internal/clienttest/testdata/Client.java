@@ -22,16 +22,23 @@ import org.apache.kafka.common.utils.internals.Exit;
  * tool    CLASS IN OUT ARG...           a main class with its standard input and output (IN may be empty)
  */
 public class Client {
+    /** A tool that would end the JVM. Some catch it themselves and exit again: the first status counts. */
     static class Exited extends Error {
-        final int code;
-        Exited(int code, String message) { super(message); this.code = code; }
+        Exited(int status) { super("status " + status); }
+    }
+
+    static Integer status; // of the tool that runs
+
+    static void exit(int code) {
+        if (status == null) status = code;
+        throw new Exited(status);
     }
 
     public static void main(String[] args) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err);
-        Exit.setExitProcedure((code, message) -> { throw new Exited(code, message); });
-        Exit.setHaltProcedure((code, message) -> { throw new Exited(code, message); });
+        Exit.setExitProcedure((code, message) -> exit(code));
+        Exit.setHaltProcedure((code, message) -> exit(code));
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         answers.println("ok\tready");
         for (String line; (line = commands.readLine()) != null; ) {
@@ -133,12 +140,13 @@ public class Client {
     static String tool(String name, String in, String out, String[] args) throws Exception {
         InputStream oldIn = System.in;
         PrintStream oldOut = System.out;
+        status = null;
         try (InputStream i = in.isEmpty() ? InputStream.nullInputStream() : new FileInputStream(in); PrintStream o = out(out)) {
             System.setIn(i);
             System.setOut(o);
             Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) args);
         } catch (java.lang.reflect.InvocationTargetException e) {
-            if (!(e.getCause() instanceof Exited x && x.code == 0)) throw e;
+            if (!(e.getCause() instanceof Exited && status == 0)) throw new RuntimeException(name + " printed: " + Files.readString(Path.of(out)), e);
         } finally {
             System.setIn(oldIn);
             System.setOut(oldOut);
