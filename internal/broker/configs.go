@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	iofs "io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/topics"
 )
@@ -146,47 +145,21 @@ func saveDynamic(fs vfs.FS, dir string, values map[string]string) error {
 		return fmt.Errorf("encoding altered configurations: %w", err)
 	}
 	path := fs.PathJoin(dir, dynamicFile)
-	if err := writeDurably(fs, dir, path, append(text, '\n')); err != nil {
+	if err := atomicfile.Replace(fs, path, append(text, '\n')); err != nil {
 		return fmt.Errorf("saving altered configurations: %w", err)
 	}
 	return nil
 }
 
-func writeDurably(fs vfs.FS, dir, path string, text []byte) error {
-	f, err := fs.Create(path+".tmp", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync()); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := fs.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // loadDynamic puts altered configurations in force again at the start of the broker. Ones that are not accepted any more are left out, aloud.
 func (b *Broker) loadDynamic() error {
 	cfg := b.config()
-	f, err := b.fs.Open(b.fs.PathJoin(cfg.DataDir, dynamicFile))
-	if errors.Is(err, iofs.ErrNotExist) {
-		return nil
-	}
+	text, err := atomicfile.Read(b.fs, b.fs.PathJoin(cfg.DataDir, dynamicFile))
 	if err != nil {
 		return fmt.Errorf("reading altered configurations: %w", err)
 	}
-	text, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("reading altered configurations: %w", err)
+	if text == nil {
+		return nil
 	}
 	var values map[string]string
 	if err := json.Unmarshal(text, &values); err != nil {

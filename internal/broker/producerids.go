@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 )
 
 // producerIDBlock is how many ids one write to disk reserves, as in Kafka. A restart skips the rest of the block.
@@ -18,18 +20,18 @@ const producerIDBlock = 1000
 // producerIDs hands out producer ids, none twice: the end of the block in use is on stable storage before the first id of it is given.
 type producerIDs struct {
 	fs   vfs.FS
-	dir  string
 	path string
 
-	mu        sync.Mutex
-	nextID    int64
-	blockEnd  int64
 	reserving sync.Mutex // held over the write; mu is not
+
+	mu       sync.Mutex
+	nextID   int64
+	blockEnd int64
 }
 
 // openProducerIDs reads the file `producer-id-block`: one line, the first id that was not reserved yet.
 func openProducerIDs(fs vfs.FS, dir string) (*producerIDs, error) {
-	p := &producerIDs{fs: fs, dir: dir, path: fs.PathJoin(dir, "producer-id-block")}
+	p := &producerIDs{fs: fs, path: fs.PathJoin(dir, "producer-id-block")}
 	f, err := fs.Open(p.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return p, nil
@@ -89,34 +91,11 @@ func (p *producerIDs) reserve() error {
 		return nil
 	}
 	end = max(from, end) + producerIDBlock
-	if err := writeFile(p.fs, p.dir, p.path, []byte(strconv.FormatInt(end, 10)+"\n")); err != nil {
+	if err := atomicfile.Replace(p.fs, p.path, []byte(strconv.FormatInt(end, 10)+"\n")); err != nil {
 		return fmt.Errorf("reserving producer ids: %w", err)
 	}
 	p.mu.Lock()
 	p.blockEnd = max(p.blockEnd, end)
 	p.mu.Unlock()
 	return nil
-}
-
-// writeFile replaces a small file: written aside, synced, renamed, the directory synced.
-func writeFile(fs vfs.FS, dir, path string, b []byte) error {
-	f, err := fs.Create(path+".tmp", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := fs.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -1,19 +1,14 @@
 package logdir
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -135,73 +130,17 @@ func AppendOffsets(dst []byte, m map[TopicPartition]int64) []byte {
 	return dst
 }
 
-func (d *Dir) exists(name string) (bool, error) {
-	_, err := d.fs.Stat(d.fs.PathJoin(d.path, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // read gives a file of the directory whole; nil without an error if it is not there.
-func (d *Dir) read(name string) ([]byte, error) { return readFile(d.fs, d.fs.PathJoin(d.path, name)) }
-
-func readFile(v vfs.FS, path string) ([]byte, error) {
-	f, err := v.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(f)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	if b == nil {
-		b = []byte{}
-	}
-	return b, nil
+func (d *Dir) read(name string) ([]byte, error) {
+	return atomicfile.Read(d.fs, d.fs.PathJoin(d.path, name))
 }
 
 // write replaces a file of the directory so that after a crash there is the old content or the new one, whole.
 func (d *Dir) write(name string, content []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := writeFile(d.fs, d.path, name, content); err != nil {
+	if err := atomicfile.Replace(d.fs, d.fs.PathJoin(d.path, name), content); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
-	}
-	return nil
-}
-
-func writeFile(v vfs.FS, dir, name string, content []byte) error {
-	path := v.PathJoin(dir, name)
-	f, err := v.Create(path+".tmp", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(bytes.Clone(content)) // vfs may change what it was given
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := v.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	return syncDir(v, dir)
-}
-
-func (d *Dir) syncDir(path string) error { return syncDir(d.fs, path) }
-
-func syncDir(v vfs.FS, path string) error {
-	dir, err := v.OpenDir(path)
-	if err != nil {
-		return fmt.Errorf("syncing directory: %w", err)
-	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("syncing directory: %w", err)
 	}
 	return nil
 }
@@ -279,14 +218,14 @@ func (d *Dir) CreatePartition(tp remotestorage.TopicIDPartition) (string, error)
 		}
 		return path, nil
 	}
-	if err := writeFile(d.fs, path, PartitionMetadataFile, AppendPartitionMetadata(nil, tp.TopicID)); err != nil {
+	if err := atomicfile.Replace(d.fs, d.fs.PathJoin(path, PartitionMetadataFile), AppendPartitionMetadata(nil, tp.TopicID)); err != nil {
 		return "", fmt.Errorf("writing %s: %w", PartitionMetadataFile, err)
 	}
-	return path, d.syncDir(d.path)
+	return path, atomicfile.SyncDir(d.fs, d.path)
 }
 
 func (d *Dir) topicID(path string) (remotestorage.UUID, error) {
-	b, err := readFile(d.fs, d.fs.PathJoin(path, PartitionMetadataFile))
+	b, err := atomicfile.Read(d.fs, d.fs.PathJoin(path, PartitionMetadataFile))
 	if err != nil || b == nil {
 		return remotestorage.UUID{}, err
 	}

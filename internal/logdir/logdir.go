@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 )
 
 // The files of a data directory.
@@ -69,7 +71,7 @@ func Open(fs vfs.FS, path string, o Options) (*Dir, error) {
 	if err := fs.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("making data directory: %w", err)
 	}
-	if err := syncDir(fs, fs.PathDir(path)); err != nil { // or a crash may take the whole directory
+	if err := atomicfile.SyncDir(fs, fs.PathDir(path)); err != nil { // or a crash may take the whole directory
 		return nil, fmt.Errorf("making data directory: %w", err)
 	}
 	lock, err := fs.Lock(fs.PathJoin(path, LockFile))
@@ -88,7 +90,7 @@ func (d *Dir) load(o Options) error {
 	if err != nil {
 		return err
 	}
-	if d.clean, err = d.exists(CleanShutdownFile); err != nil {
+	if d.clean, err = atomicfile.Exists(d.fs, d.fs.PathJoin(d.path, CleanShutdownFile)); err != nil {
 		return err
 	}
 	if d.epoch, err = d.loadEpoch(); err != nil {
@@ -109,7 +111,7 @@ func (d *Dir) load(o Options) error {
 	if err := d.fs.Remove(d.fs.PathJoin(d.path, CleanShutdownFile)); err != nil {
 		return fmt.Errorf("removing the clean shutdown marker: %w", err)
 	}
-	return d.syncDir(d.path)
+	return atomicfile.SyncDir(d.fs, d.path)
 }
 
 // Close gives the lock back. It does not mark the stop clean: MarkClean does, once every log is closed.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -276,7 +277,7 @@ func (l *Log) roll() error {
 	if err := l.cool(s); err != nil {
 		return err
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
 	}
 	next, err := l.createSegment(end)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
@@ -86,7 +87,7 @@ func (l *Log) planCompaction() (p plan, err error) {
 }
 
 func (l *Log) compactedTo() (int64, error) {
-	b, err := readFile(l.fs, l.fs.PathJoin(l.dir, compactedFile))
+	b, err := atomicfile.Read(l.fs, l.fs.PathJoin(l.dir, compactedFile))
 	if err != nil || b == nil {
 		return 0, err
 	}
@@ -135,7 +136,7 @@ func (l *Log) compact(ctx context.Context) error {
 		}
 		i += n
 	}
-	return replaceFile(l.fs, l.dir, compactedFile, fmt.Appendf(nil, "0\n%d\n", to))
+	return atomicfile.Replace(l.fs, l.fs.PathJoin(l.dir, compactedFile), fmt.Appendf(nil, "0\n%d\n", to))
 }
 
 // group counts the segments from the i-th on that together still make one segment.

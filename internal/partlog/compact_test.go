@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/codec"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -232,7 +233,7 @@ func TestCompactCrashAnywhere(t *testing.T) {
 	if err := mem.MkdirAll("data", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncDir(mem, "/"); err != nil {
+	if err := atomicfile.SyncDir(mem, "/"); err != nil {
 		t.Fatal(err)
 	}
 	var crashes []*vfs.MemFS

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
@@ -50,7 +51,7 @@ func newCrashRig(t *testing.T, seed uint64, every int) *crashRig {
 	if err := r.mem.MkdirAll("data", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncDir(r.mem, "/"); err != nil {
+	if err := atomicfile.SyncDir(r.mem, "/"); err != nil {
 		t.Fatal(err)
 	}
 	r.options = testOptions(errorfs.Wrap(r.mem, errorfs.InjectorFunc(r.beforeOp)))

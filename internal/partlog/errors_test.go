@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 )
 
@@ -45,7 +46,7 @@ func anySync(k errorfs.OpKind) bool { return k == errorfs.OpFileSync || k == err
 func TestEachWriteFailsOnce(t *testing.T) {
 	for at := 1; ; at++ {
 		mem := vfs.NewCrashableMem()
-		if err := errors.Join(mem.MkdirAll("data", 0o755), syncDir(mem, "/")); err != nil {
+		if err := errors.Join(mem.MkdirAll("data", 0o755), atomicfile.SyncDir(mem, "/")); err != nil {
 			t.Fatal(err)
 		}
 		f := &failing{at: at, kind: anyWrite}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/codec"
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
@@ -240,7 +241,7 @@ func (l *Log) publish(logEnd int64) {
 
 func (l *Log) saveEpochs() error {
 	entries := withHeld(l.heldEpochs, l.epochs.Entries())
-	if err := replaceFile(l.fs, l.dir, epochFile, epoch.AppendCheckpoint(nil, entries)); err != nil {
+	if err := atomicfile.Replace(l.fs, l.fs.PathJoin(l.dir, epochFile), epoch.AppendCheckpoint(nil, entries)); err != nil {
 		return fmt.Errorf("writing %s: %w", epochFile, err)
 	}
 	l.epochDirty = false

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
@@ -51,7 +52,7 @@ func (l *Log) open(o *Options) error {
 		if err := l.fs.MkdirAll(l.dir, 0o755); err != nil {
 			return err
 		}
-		if err := syncDir(l.fs, l.fs.PathDir(l.dir)); err != nil {
+		if err := atomicfile.SyncDir(l.fs, l.fs.PathDir(l.dir)); err != nil {
 			return err
 		}
 		names = nil
@@ -121,7 +122,7 @@ func (l *Log) sortOut(names []string) (bases []int64, err error) {
 }
 
 func (l *Log) loadEpochs() error {
-	b, err := readFile(l.fs, l.fs.PathJoin(l.dir, epochFile))
+	b, err := atomicfile.Read(l.fs, l.fs.PathJoin(l.dir, epochFile))
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", epochFile, err)
 	}
@@ -213,7 +214,7 @@ func (l *Log) restartAt(base int64) error {
 	l.state.segs = []*seg{s}
 	l.producers = producerstate.New(base)
 	l.dirty = true
-	return syncDir(l.fs, l.dir)
+	return atomicfile.SyncDir(l.fs, l.dir)
 }
 
 func (l *Log) removeSegmentFiles(base int64) error {

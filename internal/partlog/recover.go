@@ -6,6 +6,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -93,7 +94,7 @@ func (l *Log) recover(recoveryPoint int64) (end int64, err error) {
 	if err := l.dropSnapshotsAbove(end); err != nil {
 		return 0, err
 	}
-	return end, syncDir(l.fs, l.dir)
+	return end, atomicfile.SyncDir(l.fs, l.dir)
 }
 
 func (l *Log) cutTail(s *seg, r *rebuilt, recoveryPoint int64) error {

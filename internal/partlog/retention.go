@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -287,7 +288,7 @@ func (l *Log) Delete() error {
 	if rerr := l.fs.Rename(l.dir, gone); rerr != nil {
 		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, rerr))
 	}
-	if serr := syncDir(l.fs, l.fs.PathDir(l.dir)); serr != nil {
+	if serr := atomicfile.SyncDir(l.fs, l.fs.PathDir(l.dir)); serr != nil {
 		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, serr))
 	}
 	if rerr := l.fs.RemoveAll(gone); rerr != nil {

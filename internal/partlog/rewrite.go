@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
@@ -80,12 +81,12 @@ func (w *rewriter) finish() error {
 			return err
 		}
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return err
 	}
 	for _, suffix := range rewrittenSuffixes { // the log is the last
 		if suffix == segment.LogSuffix {
-			if err := syncDir(l.fs, l.dir); err != nil {
+			if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 				return err
 			}
 		}
@@ -93,7 +94,7 @@ func (w *rewriter) finish() error {
 			return err
 		}
 	}
-	return syncDir(l.fs, l.dir)
+	return atomicfile.SyncDir(l.fs, l.dir)
 }
 
 // abandon removes what there is of the new segment. A .log.swap is removed first: without it the rest means nothing.
@@ -105,7 +106,7 @@ func (w *rewriter) abandon() error {
 	for _, suffix := range slices.Backward(rewrittenSuffixes[:]) {
 		errs = append(errs, removeIfThere(w.log.fs, w.path(suffix+segment.SwapSuffix)), removeIfThere(w.log.fs, w.path(suffix+segment.CleanedSuffix)))
 	}
-	return errors.Join(append(errs, syncDir(w.log.fs, w.log.dir))...)
+	return errors.Join(append(errs, atomicfile.SyncDir(w.log.fs, w.log.dir))...)
 }
 
 // swapIn does steps 3 and 4. No reader is inside meanwhile: a reader's view and the files that it opens belong together.
@@ -141,7 +142,7 @@ func (l *Log) replaceFiles(group []*seg, base int64) error {
 			return err
 		}
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return err
 	}
 	return l.renameSwapped(base)
@@ -154,7 +155,7 @@ func (l *Log) renameSwapped(base int64) error {
 			return err
 		}
 	}
-	return syncDir(l.fs, l.dir)
+	return atomicfile.SyncDir(l.fs, l.dir)
 }
 
 // finishRewrites finishes or takes back what a crash left of a rewrite, and gives the folder's listing after it. Index files that came with it are not
@@ -191,7 +192,7 @@ func (l *Log) finishRewrites(names []string) ([]string, error) {
 		}
 		l.rebuildBases = append(l.rebuildBases, base)
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return nil, err
 	}
 	return l.fs.List(l.dir)
@@ -201,7 +202,7 @@ func (l *Log) finishRewrites(names []string) ([]string, error) {
 // become is missing.
 func (l *Log) dropSwappedIndex(base int64, suffix string) error {
 	path := l.path(base, suffix)
-	there, err := exists(l.fs, strings.TrimSuffix(path, segment.SwapSuffix))
+	there, err := atomicfile.Exists(l.fs, strings.TrimSuffix(path, segment.SwapSuffix))
 	if err != nil {
 		return err
 	}
@@ -240,7 +241,7 @@ func (l *Log) finishSwap(base int64, names []string) error {
 			}
 		}
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return err
 	}
 	return l.fs.Rename(path, l.path(base, segment.LogSuffix))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
@@ -227,7 +228,7 @@ func (l *Log) heat(s *seg) (*hot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.txn, err = readFile(l.fs, l.path(s.base, segment.TxnIndexSuffix)); err != nil {
+	if h.txn, err = atomicfile.Read(l.fs, l.path(s.base, segment.TxnIndexSuffix)); err != nil {
 		return nil, err
 	}
 	h.indexWritten, h.timeWritten, h.txnWritten = len(h.index), len(h.time), len(h.txn)
@@ -251,7 +252,7 @@ func (l *Log) loadIndexes(s *seg, h *hot) (err error) {
 
 // loadIndex reads an index file into memory. One that is longer than its entries (a broker that preallocates was stopped hard) is cut to them.
 func (l *Log) loadIndex(s *seg, suffix string) ([]byte, error) {
-	b, err := readFile(l.fs, l.path(s.base, suffix))
+	b, err := atomicfile.Read(l.fs, l.path(s.base, suffix))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -55,7 +56,7 @@ func (l *Log) loadProducers(limit int64) error {
 		if at > limit {
 			continue
 		}
-		b, err := readFile(l.fs, l.path(at, segment.SnapshotSuffix))
+		b, err := atomicfile.Read(l.fs, l.path(at, segment.SnapshotSuffix))
 		if err != nil {
 			return fmt.Errorf("reading producer snapshot %d: %w", at, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
 
@@ -97,7 +98,7 @@ func (l *Log) syncOnce(offset int64) (err error) {
 		return fmt.Errorf("syncing up to %d: %w: log ends at %d", offset, ErrOutOfRange, end)
 	}
 	if dirDirty {
-		if err := syncDir(l.fs, l.dir); err != nil {
+		if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 			return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
 		}
 	}
@@ -136,7 +137,7 @@ func (l *Log) Flush(ctx context.Context) error {
 		}
 	}
 	if len(bases) > 0 {
-		if err := syncDir(l.fs, l.dir); err != nil {
+		if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 			return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
 		}
 	}
@@ -177,7 +178,7 @@ func (l *Log) flushLocked() error {
 			return err
 		}
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
 	}
 	l.unflushed, l.dirDirty, l.dirty = nil, false, false

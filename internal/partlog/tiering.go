@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -109,7 +110,7 @@ func (r *fileReader) Close() error {
 // out anew: a copy must not be made of it.
 func (l *Log) snapshotFile(at int64) (remotestorage.SegmentFile, error) {
 	path := l.path(at, segment.SnapshotSuffix)
-	b, err := readFile(l.fs, path)
+	b, err := atomicfile.Read(l.fs, path)
 	if err == nil {
 		if _, err = producerstate.ParseSnapshot(b); err == nil {
 			return l.wholeFile(path)
@@ -141,7 +142,7 @@ func (l *Log) rebuildSnapshot(at int64) error {
 		return err
 	}
 	content := producerstate.AppendSnapshot(nil, r.producers.Snapshot())
-	if err := replaceFile(l.fs, l.dir, segment.FileName(at, segment.SnapshotSuffix), content); err != nil {
+	if err := atomicfile.Replace(l.fs, l.path(at, segment.SnapshotSuffix), content); err != nil {
 		return fmt.Errorf("writing producer snapshot %d: %w", at, err)
 	}
 	l.mu.Lock()

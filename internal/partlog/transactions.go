@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -73,7 +74,7 @@ func (l *Log) txnEntries(s *seg) ([]segment.AbortedTxn, error) {
 		return segment.ParseTxnIndex(h.txnIndex())
 	}
 	path := l.path(s.base, segment.TxnIndexSuffix)
-	b, err := readFile(l.fs, path)
+	b, err := atomicfile.Read(l.fs, path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -10,12 +10,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 const (
 	suffix      = ".json"
-	asideSuffix = ".tmp"
 	fileVersion = 1
 	// maxFile bounds what is read of one topic's file.
 	maxFile = 4 << 20
@@ -37,7 +37,7 @@ func Open(fs vfs.FS, dir string) (*Registry, error) {
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making topic registry %s: %w", dir, err)
 	}
-	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
+	if err := atomicfile.SyncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, err
 	}
 	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}}
@@ -242,54 +242,17 @@ func (r *Registry) save(t *Topic, deleting bool) error {
 	if deleting {
 		name = deletingName(t.ID)
 	}
+	// The name aside is not the longer one: a topic's name may take all that a file's name can hold.
 	path := r.fs.PathJoin(r.dir, name)
-	if err := writeFile(r.fs, path, append(b, '\n')); err != nil {
+	if err := atomicfile.ReplaceVia(r.fs, path, strings.TrimSuffix(path, suffix)+atomicfile.Suffix, append(b, '\n')); err != nil {
 		return fmt.Errorf("writing topic file %s: %w", path, err)
 	}
-	return r.syncDir()
-}
-
-// writeFile replaces path by way of a file aside; the caller syncs the directory. The name aside is not the longer one: a topic's name may take all that
-// a file's name can hold.
-func writeFile(fs vfs.FS, path string, b []byte) error {
-	aside := strings.TrimSuffix(path, suffix) + asideSuffix
-	out, err := fs.Create(aside, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(b)
-	if err == nil {
-		err = out.Sync()
-	}
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return fs.Rename(aside, path)
+	return nil
 }
 
 func (r *Registry) remove(name string) error {
 	if err := r.fs.Remove(r.fs.PathJoin(r.dir, name)); err != nil {
 		return fmt.Errorf("removing topic file %s: %w", name, err)
 	}
-	return r.syncDir()
-}
-
-func (r *Registry) syncDir() error { return syncDir(r.fs, r.dir) }
-
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return fmt.Errorf("opening directory %s: %w", dir, err)
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return fmt.Errorf("syncing directory %s: %w", dir, err)
-	}
-	return nil
+	return atomicfile.SyncDir(r.fs, r.dir)
 }
