@@ -14,7 +14,7 @@ import (
 // deleteToEnd asks for everything up to the high watermark.
 const deleteToEnd = -1
 
-func (b *Broker) handleDeleteRecords(ctx context.Context, _ *conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDeleteRecords(_ context.Context, _ *conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteRecordsResponse()
 	moved := false
 	for i := range req.Topics {
@@ -28,10 +28,25 @@ func (b *Broker) handleDeleteRecords(ctx context.Context, _ *conn, req *kmsg.Del
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
-	if moved {
-		b.checkpoint(ctx)
+	if !moved {
+		return resp, nil
+	}
+	if err := b.keepOffsets(); err != nil {
+		b.log.Error("writing down where logs begin after DeleteRecords", "err", err)
+		unconfirmed(resp)
 	}
 	return resp, nil
+}
+
+// unconfirmed takes successes back: the records are hidden now, but a crash may bring them to light again.
+func unconfirmed(resp *kmsg.DeleteRecordsResponse) {
+	for _, t := range resp.Topics {
+		for i := range t.Partitions {
+			if p := &t.Partitions[i]; p.ErrorCode == errNone {
+				p.ErrorCode, p.LowWatermark = errStorage, -1
+			}
+		}
+	}
 }
 
 func (b *Broker) deleteRecords(topic string, in kmsg.DeleteRecordsRequestTopicPartition) kmsg.DeleteRecordsResponseTopicPartition {

@@ -100,23 +100,31 @@ func (b *Broker) releaseIdle(context.Context) {
 
 // checkpoint writes down what a start after a crash begins from.
 func (b *Broker) checkpoint(context.Context) {
+	if err := b.keepOffsets(); err != nil {
+		b.log.Error("writing checkpoints", "err", err)
+	}
+}
+
+// keepOffsets writes the bounds of all logs to the node's checkpoints, and lets the logs forget what these make unneeded.
+func (b *Broker) keepOffsets() error {
+	// Held from looking to writing: else an older look might be written after a newer one, and take a log start back that was confirmed to a client.
+	b.checkpointing.Lock()
+	defer b.checkpointing.Unlock()
 	offsets := make(map[logdir.TopicPartition]partlog.Offsets)
-	for _, p := range b.logs.all() {
+	parts := b.logs.all()
+	for _, p := range parts {
 		offsets[checkpointKey(p)] = p.log.Offsets()
 	}
 	if err := b.writeCheckpoints(offsets); err != nil {
-		b.log.Error("writing checkpoints", "err", err)
-		return
+		return err
 	}
-	for _, p := range b.logs.all() {
-		o, ok := offsets[checkpointKey(p)]
-		if !ok {
-			continue
-		}
-		if err := p.log.LogStartKept(o.LogStart); err != nil && !errors.Is(err, partlog.ErrClosed) {
-			b.log.Error("writing the epoch history", "partition", p.tp.String(), "err", err)
+	var errs []error
+	for _, p := range parts {
+		if err := p.log.LogStartKept(offsets[checkpointKey(p)].LogStart); err != nil && !errors.Is(err, partlog.ErrClosed) {
+			errs = append(errs, fmt.Errorf("keeping the log start of %s: %w", p.tp, err))
 		}
 	}
+	return errors.Join(errs...)
 }
 
 func (b *Broker) writeCheckpoints(offsets map[logdir.TopicPartition]partlog.Offsets) error {

@@ -58,6 +58,9 @@ type Broker struct {
 	// changing is held while the set of topics or their configurations change, so that registry and logs change together.
 	changing sync.Mutex
 
+	// checkpointing is held while the logs' bounds are read and written down.
+	checkpointing sync.Mutex
+
 	// altering is held while a client's change of a configuration is read, judged, written down and put in force: one at a time.
 	altering sync.Mutex
 
