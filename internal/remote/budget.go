@@ -65,10 +65,14 @@ func (b *Budget) Acquire(ctx context.Context, n int64) error {
 		return nil
 	}
 	w := &waiter{n: n, granted: make(chan struct{})}
+	first := len(b.queue) == 0 && !b.hungry
 	b.queue = append(b.queue, w)
 	b.mu.Unlock()
-	// Queued first, pressing second: a chunk that becomes idle in between sees the queue and is dropped by whoever made it idle.
-	b.press()
+	// Queued first, the rest second: a chunk that becomes idle in between sees the queue and is dropped by whoever made it idle.
+	b.reclaim(n)
+	if first {
+		b.press()
+	}
 	select {
 	case <-w.granted:
 		return nil
@@ -164,21 +168,15 @@ func (b *Budget) waited() bool {
 	return len(b.queue) > 0
 }
 
-// press asks all who hold memory to give back what they can spare.
+// press tells all who hold memory that it has become short. Whoever stalls while it is short gives back unasked, so that once is enough: were it done for
+// each who waits, thousands of readers would wake thousands of readers.
 func (b *Budget) press() {
 	b.mu.Lock()
-	var need int64
-	for _, w := range b.queue {
-		need += w.n
-	}
 	members := make([]member, 0, len(b.members))
 	for m := range b.members {
 		members = append(members, m)
 	}
 	b.mu.Unlock()
-	if need > 0 {
-		b.reclaim(need)
-	}
 	for _, m := range members {
 		m.pressed()
 	}

@@ -42,9 +42,11 @@ type PartitionReader struct {
 	settled  bool // the pump sleeps, nothing is on its way, and the subscribers have heard of it
 	limit    int  // what the consumer says it will ask for
 	lastTake time.Time
-	active   bool     // counts in the budget's fair share
-	announce bool     // subscribers have not heard of err
-	calls    []func() // the pump's, while it wakes
+	came     time.Time // when the consumer was here last
+	active   bool      // counts in the budget's fair share
+	stalled  bool      // the pump knows that the consumer has stalled
+	announce bool      // subscribers have not heard of err
+	calls    []func()  // the pump's, while it wakes
 
 	finding     bool // a resolve is on its way
 	found       *finding
@@ -66,7 +68,7 @@ func newPartitionReader(r *Reader, tp remotestorage.TopicIDPartition, offset int
 	p := &PartitionReader{
 		r: r, tp: tp, resolve: resolve, next: offset, subs: map[int]func(){},
 		bell: make(chan struct{}, 1), ended: make(chan struct{}),
-		window: 1, wanted: r.opts.ReadAhead, active: true, lastTake: time.Now(),
+		window: 1, wanted: r.opts.ReadAhead, active: true, lastTake: time.Now(), came: time.Now(),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -133,6 +135,7 @@ func (p *PartitionReader) stashLocked() int64 {
 
 // cameLocked notes that the consumer is here and finds so many bytes: none, or without read-ahead fewer than it will ask for, means work.
 func (p *PartitionReader) cameLocked(ready int) {
+	p.came = time.Now()
 	if ready > 0 && (p.r.opts.ReadAhead || p.stashLocked() >= int64(p.limit)) {
 		return
 	}
@@ -259,6 +262,7 @@ func (p *PartitionReader) Read(limit int, whole, exact bool) (Data, error) {
 	s.sentLast = last
 	p.next = last + 1
 	p.lastTake = time.Now()
+	p.came = p.lastTake
 	p.fed, p.wanted, p.settled = true, false, false
 	if s.ready.len() == 0 {
 		p.starved = true

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
@@ -25,12 +26,14 @@ type Pool struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	readers map[PoolKey]*pooled
+	readers map[PoolKey]*list.Element // of order; its value is a *pooled
+	order   list.List                 // the longest unused first
 	leaving []*PartitionReader
 	closed  bool
 }
 
 type pooled struct {
+	key  PoolKey
 	p    *PartitionReader
 	used time.Time
 }
@@ -38,7 +41,7 @@ type pooled struct {
 // NewPool keeps at most max readers, each until it was idle for so long.
 func NewPool(r *Reader, max int, idle time.Duration) *Pool {
 	p := &Pool{
-		r: r, max: max, idle: idle, readers: map[PoolKey]*pooled{},
+		r: r, max: max, idle: idle, readers: map[PoolKey]*list.Element{},
 		bell: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go p.sweep()
@@ -50,9 +53,11 @@ func NewPool(r *Reader, max int, idle time.Duration) *Pool {
 func (p *Pool) Get(key PoolKey, offset int64, resolve ResolveFunc) *PartitionReader {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.readers[key]; e != nil {
+	if el := p.readers[key]; el != nil {
+		e := el.Value.(*pooled)
 		if e.p.Offset() == offset && !e.p.Failed() {
 			e.used = time.Now()
+			p.order.MoveToBack(el)
 			return e.p
 		}
 		p.leaveLocked(key)
@@ -63,9 +68,9 @@ func (p *Pool) Get(key PoolKey, offset int64, resolve ResolveFunc) *PartitionRea
 		return r
 	}
 	if len(p.readers) >= p.max {
-		p.leaveLocked(p.oldestLocked())
+		p.leaveLocked(p.order.Front().Value.(*pooled).key)
 	}
-	p.readers[key] = &pooled{p: r, used: time.Now()}
+	p.readers[key] = p.order.PushBack(&pooled{key: key, p: r, used: time.Now()})
 	return r
 }
 
@@ -89,22 +94,12 @@ func (p *Pool) Len() int {
 
 // leaveLocked hands a reader to the sweeper: closing waits, and nobody waits under the pool's lock.
 func (p *Pool) leaveLocked(key PoolKey) {
-	p.leaving = append(p.leaving, p.readers[key].p)
+	p.leaving = append(p.leaving, p.order.Remove(p.readers[key]).(*pooled).p)
 	delete(p.readers, key)
 	select {
 	case p.bell <- struct{}{}:
 	default:
 	}
-}
-
-func (p *Pool) oldestLocked() (oldest PoolKey) {
-	var at time.Time
-	for k, e := range p.readers {
-		if at.IsZero() || e.used.Before(at) {
-			oldest, at = k, e.used
-		}
-	}
-	return oldest
 }
 
 // sweep closes readers until the pool is closed.
@@ -120,10 +115,8 @@ func (p *Pool) sweep() {
 		case <-p.bell:
 		case now := <-tick.C:
 			p.mu.Lock()
-			for k, e := range p.readers {
-				if now.Sub(e.used) >= p.idle {
-					p.leaveLocked(k)
-				}
+			for el := p.order.Front(); el != nil && now.Sub(el.Value.(*pooled).used) >= p.idle; el = p.order.Front() {
+				p.leaveLocked(el.Value.(*pooled).key)
 			}
 			p.mu.Unlock()
 		}

@@ -218,37 +218,48 @@ func (p *PartitionReader) wake() {
 	}
 }
 
-// stallsIn is when the consumer will have stalled; 0 if it has nothing to take, or has stalled already.
+// stallsIn is when the consumer will have stalled; 0 if it has nothing to take, or is known to have stalled.
 func (p *PartitionReader) stallsIn() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.anyReadyLocked() {
+	if !p.anyReadyLocked() || p.stalled {
 		return 0
 	}
-	return max(p.r.opts.StallAfter-time.Since(p.lastTake), 0)
+	// It may have stalled since yield looked; nobody else would ring the bell for that.
+	return max(p.r.opts.StallAfter-time.Since(p.lastTake), time.Millisecond)
 }
 
 // yield gives everything back if the consumer has stalled and somebody is short of memory. A stalled reader does not count in the fair share.
 func (p *PartitionReader) yield() {
 	budget := p.r.opts.Budget
 	p.mu.Lock()
-	stalled := p.anyReadyLocked() && time.Since(p.lastTake) >= p.r.opts.StallAfter
-	if active := !stalled && !p.parked && p.err == nil; active != p.active {
+	p.stalled = p.anyReadyLocked() && time.Since(p.lastTake) >= p.r.opts.StallAfter
+	if active := !p.stalled && !p.parked && p.err == nil; active != p.active {
 		p.active = active
 		budget.setActive(p, active)
 	}
-	if !stalled || !budget.short() {
+	if !p.stalled || !budget.short() {
 		p.mu.Unlock()
 		return
 	}
+	p.parkLocked()
+	p.mu.Unlock()
+	p.r.opts.Metrics.Count(EventShed)
+	p.wake()
+}
+
+// parkLocked gives everything back until the consumer comes again.
+func (p *PartitionReader) parkLocked() {
 	for _, s := range p.streams {
 		s.rewind(p)
 	}
 	// An error that lay behind what was ready is found again when the consumer gets there.
 	p.err, p.parked, p.wanted, p.starved, p.window, p.settled = nil, true, false, false, 1, false
-	p.mu.Unlock()
-	p.r.opts.Metrics.Count(EventShed)
-	p.wake()
+}
+
+// absentLocked tells whether the consumer neither waits nor was here lately.
+func (p *PartitionReader) absentLocked() bool {
+	return len(p.subs) == 0 && time.Since(p.came) >= p.r.opts.StallAfter
 }
 
 // shutdown gives back all that the reader holds and waits for its tasks.

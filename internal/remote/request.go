@@ -49,10 +49,18 @@ func (p *PartitionReader) request() (asked bool) {
 			}
 			w = p.shedLocked(w)
 			p.mu.Unlock()
-			if p.r.opts.Budget.Acquire(p.ctx, int64(sizeClass(w.size()))) != nil {
+			grant := int64(sizeClass(w.size()))
+			if p.r.opts.Budget.Acquire(p.ctx, grant) != nil {
 				return asked
 			}
 			p.mu.Lock()
+			if p.absentLocked() {
+				// Its turn goes to the next: those whose consumers have left would keep the others waiting, each until it has stalled.
+				p.parkLocked()
+				p.mu.Unlock()
+				p.r.opts.Budget.Release(grant)
+				return asked
+			}
 			p.startLocked(&w)
 		}
 		p.mu.Unlock()
