@@ -39,11 +39,13 @@ type Options struct {
 
 // Result is what the reader saw. Bytes are of keys and values.
 type Result struct {
-	Records int64      `json:"records"`
-	Bytes   int64      `json:"bytes"`
-	Digest  string     `json:"digest"`
-	Seconds float64    `json:"seconds"`
-	Client  usage.Self `json:"client"` // of the reading process; CPU of the read alone
+	Records int64   `json:"records"`
+	Bytes   int64   `json:"bytes"`
+	Digest  string  `json:"digest"`
+	Seconds float64 `json:"seconds"`
+	// MemoryPeak is the most that the dialer held of its memory budget, sampled; 0 without the dialer.
+	MemoryPeak int64      `json:"memory_peak,omitempty"`
+	Client     usage.Self `json:"client"` // of the reading process; CPU of the read alone
 }
 
 // MiBPerSecond is the pace of keys and values.

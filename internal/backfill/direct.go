@@ -3,6 +3,7 @@ package backfill
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/rewind-kafka/rewind"
 )
@@ -26,7 +27,15 @@ func (j *Job) run(ctx context.Context, progress func(int64)) (Result, error) {
 		}
 		defer d.Close()
 		o.Dial = d.DialContext
+		peak := watchMemory(d)
+		res, err := j.read(ctx, o)
+		res.MemoryPeak = peak()
+		return res, err
 	}
+	return j.read(ctx, o)
+}
+
+func (j *Job) read(ctx context.Context, o Options) (Result, error) {
 	switch j.Mode {
 	case ModeConsumer:
 		return Read(ctx, o)
@@ -34,4 +43,26 @@ func (j *Job) run(ctx context.Context, progress func(int64)) (Result, error) {
 		return ReadRaw(ctx, o)
 	}
 	return Result{}, fmt.Errorf("unknown mode %q", j.Mode)
+}
+
+const memorySample = 5 * time.Millisecond
+
+// watchMemory samples what the dialer holds of its budget until the returned function is called, which gives the largest sample.
+func watchMemory(d *rewind.Dialer) (peak func() int64) {
+	stop, result := make(chan struct{}), make(chan int64, 1)
+	go func() {
+		tick := time.NewTicker(memorySample)
+		defer tick.Stop()
+		most := int64(0)
+		for {
+			most = max(most, d.Stats().MemoryInUse)
+			select {
+			case <-tick.C:
+			case <-stop:
+				result <- most
+				return
+			}
+		}
+	}()
+	return func() int64 { close(stop); return <-result }
 }

@@ -197,7 +197,7 @@ func (l *lab) fill(ctx context.Context, addr string, t topicSpec, until map[stri
 		return err
 	}
 	defer cl.Close()
-	segment := min(l.SegmentBytes, l.Size/int64(t.partitions)/4)
+	segment := max(min(l.SegmentBytes, l.Size/int64(t.partitions)/4), 1<<20) // the least that a topic may have
 	set := func(v any) *string { s := fmt.Sprint(v); return &s }
 	configs := map[string]*string{"segment.bytes": set(segment), "retention.ms": set(-1)}
 	if t.tiered {

@@ -39,6 +39,7 @@ type Read struct {
 	BrokerBytes int64   `json:"broker_bytes"`
 	BrokerCPUS  float64 `json:"broker_cpu_s"`
 	ClientCPUS  float64 `json:"client_cpu_s"`
+	BrokerRSS   int64   `json:"broker_max_rss_kib"`
 }
 
 // storeHosts names the endpoint of an S3-compatible store or an emulator: the dialer opens only the well-known stores by itself.
@@ -77,6 +78,6 @@ func (d *demo) read(ctx context.Context, p path) (Read, error) {
 	return Read{
 		Path: p.name, Records: res.Records, Bytes: res.Bytes, Digest: res.Digest, Seconds: res.Seconds, MiBPerS: res.MiBPerSecond(),
 		Fetches: after.Fetches - before.Fetches, BrokerBytes: after.BytesSent - before.BytesSent,
-		BrokerCPUS: after.CPUSeconds - before.CPUSeconds, ClientCPUS: res.Client.CPUSeconds,
+		BrokerCPUS: after.CPUSeconds - before.CPUSeconds, ClientCPUS: res.Client.CPUSeconds, BrokerRSS: after.MaxRSS,
 	}, nil
 }

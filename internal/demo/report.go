@@ -56,10 +56,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	first := r.Reads[0]
 	fmt.Fprintf(w, "\n%d records, %.0f MiB, 1 partition; store: %s, %s\n\n", first.Records, float64(first.Bytes)/(1<<20), where, distance)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "MiB/s\ttimes\tfetches\tMiB out of broker\tbroker CPU s\tclient CPU s\t  path")
+	fmt.Fprintln(t, "MiB/s\ttimes\tfetches\tMiB out of broker\tbroker CPU s\tbroker MiB resident\tclient CPU s\t  path")
 	for i, x := range r.Reads {
-		fmt.Fprintf(t, "%.0f\t%.1f\t%d\t%.1f\t%.2f\t%.2f\t  %s\n", x.MiBPerS, first.Seconds/x.Seconds, x.Fetches,
-			float64(x.BrokerBytes)/(1<<20), x.BrokerCPUS, x.ClientCPUS, paths[i].title)
+		fmt.Fprintf(t, "%.0f\t%.1f\t%d\t%.1f\t%.2f\t%d\t%.2f\t  %s\n", x.MiBPerS, first.Seconds/x.Seconds, x.Fetches,
+			float64(x.BrokerBytes)/(1<<20), x.BrokerCPUS, x.BrokerRSS>>10, x.ClientCPUS, paths[i].title)
 	}
 	if err := t.Flush(); err != nil {
 		return err
