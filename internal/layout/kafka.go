@@ -1,4 +1,4 @@
-// Package layout names the objects of a remote log store. Layout kafka is that of Apache Kafka's LocalTieredStorage:
+// Package layout names the objects of a remote log store; docs/format/remote-layout.md is its page. Layout kafka is that of Apache Kafka's LocalTieredStorage:
 //
 //	<prefix>/<topic>-<partition>-<topicId>/<base offset, 20 digits>-<segmentId><suffix>
 //
