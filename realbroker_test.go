@@ -25,6 +25,7 @@ import (
 	"github.com/rewind-kafka/rewind/bucket/file"
 	"github.com/rewind-kafka/rewind/internal/broker"
 	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/distance"
 	"github.com/rewind-kafka/rewind/internal/fileserver"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -39,6 +40,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldBehind(t, distance.Distance{})
+}
+
+// newWorldBehind is a world whose broker, but not its clients, has the distance before its reads from the store.
+func newWorldBehind(t *testing.T, far distance.Distance) *world {
+	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
 	cfg := config.NewBroker()
 	cfg.DataDir, cfg.Listen, cfg.Store = t.TempDir(), "127.0.0.1:0", "test:"
@@ -48,7 +55,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	b, err := broker.New(broker.Options{Config: cfg, RSM: w.store()})
+	b, err := broker.New(broker.Options{Config: cfg, RSM: far.Manager(w.store())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,6 +312,42 @@ func TestIdenticalRecords(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// endings counts why direct reading ended.
+type endings struct {
+	rewind.NoMetrics
+	mu sync.Mutex
+	by map[rewind.Reason]int
+}
+
+func (e *endings) Ended(r rewind.Reason, _ bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.by == nil {
+		e.by = make(map[rewind.Reason]int)
+	}
+	e.by[r]++
+}
+
+// A broker that must read an index from a slow store before it can give a location is waited for: at a segment's end the reader goes on directly, and
+// does not take the missing answer for "not in the store".
+func TestLocationThatTakesTime(t *testing.T) {
+	w := newWorldBehind(t, distance.Distance{Latency: 60 * time.Millisecond}) // longer than the broker holds an answer back for a location
+	const n = 300
+	w.history("far", 1, n, kgo.NoCompression())
+	var e endings
+	d := w.dialer(rewind.Options{Metrics: &e})
+	c := w.client(append(fromStart("far"), kgo.Dialer(d.DialContext))...)
+	readAll(t, c, n)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.by) != 1 || e.by[rewind.ReasonLocal] != 1 {
+		t.Errorf("direct reading ended %v, want once, at the local log", e.by)
+	}
+	if s := d.Stats(); s.DirectBytes < 4*s.BrokerBytes {
+		t.Errorf("%d bytes read directly, %d through the broker", s.DirectBytes, s.BrokerBytes)
 	}
 }
 
