@@ -76,7 +76,7 @@ func (r *running) stop(t *testing.T) []byte {
 func kcatProduce(t *testing.T, w *world, jobs []job) {
 	for _, job := range jobs {
 		for p, records := range newReading(job.records)[job.name] {
-			args := []string{"-P", "-t", job.name, "-p", strconv.Itoa(int(p)), "-z", job.codec, "-K", "\\t", "-Z",
+			args := []string{"-P", "-E", "-t", job.name, "-p", strconv.Itoa(int(p)), "-z", job.codec, "-K", "\\t", "-Z",
 				"-X", "enable.idempotence=true", "-X", "batch.size=2000", "-X", "linger.ms=20"}
 			for _, h := range records[0].headers {
 				args = append(args, "-H", h.name+"="+string(h.value))

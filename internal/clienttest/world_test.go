@@ -21,7 +21,7 @@ import (
 // world is the real binary as a process of its own, on a store.
 type world struct {
 	addr  string
-	child *control.Child
+	child *control.Child // is another one after a crash
 	logs  *logFile
 	admin *kgo.Client
 }
@@ -32,33 +32,38 @@ type topic struct {
 	partitions int32
 }
 
-// newWorld starts the broker until the test ends. Without a store's URL it has a directory, for which it serves signed URLs itself.
-func newWorld(t *testing.T, store string) *world {
-	t.Helper()
-	if store == "" {
-		store = "file://" + t.TempDir()
-	}
-	args := []string{"broker", "--control", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--store", store}
+// brokerArgs are the command line of a broker that tiers soon.
+func brokerArgs(dir, listen, store string) []string {
+	args := []string{"broker", "--control", "--data-dir", dir, "--listen", listen, "--http-listen", "127.0.0.1:0", "--store", store}
 	for _, kv := range []string{
 		"remote.log.manager.task.interval.ms=100", "log.retention.check.interval.ms=100", "group.initial.rebalance.delay.ms=0",
 		"offsets.topic.num.partitions=4", "remote.log.metadata.topic.num.partitions=3", "auto.create.topics.enable=false",
 	} {
 		args = append(args, "--set", kv)
 	}
+	return args
+}
+
+// newWorld starts the broker until the test ends. Without a store's URL it has a directory, for which it serves signed URLs itself.
+func newWorld(t *testing.T, store string) *world {
+	t.Helper()
+	if store == "" {
+		store = "file://" + t.TempDir()
+	}
 	logs := &logFile{path: filepath.Join(t.TempDir(), "broker.log")}
-	child, err := control.StartBinary(t.Context(), lab.binary(t), logs, args...)
+	child, err := control.StartBinary(t.Context(), lab.binary(t), logs, brokerArgs(t.TempDir(), "127.0.0.1:0", store)...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	w := &world{addr: child.Ready.Addr, child: child, logs: logs}
 	t.Cleanup(func() {
-		if err := child.Stop(20 * time.Second); err != nil {
+		if err := w.child.Stop(20 * time.Second); err != nil {
 			t.Errorf("stopping the broker: %v", err)
 		}
 		if t.Failed() {
 			t.Logf("the broker's log:\n%s", logs.end())
 		}
 	})
-	w := &world{addr: child.Ready.Addr, child: child, logs: logs}
 	w.admin = w.client(t)
 	return w
 }
