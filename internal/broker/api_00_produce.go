@@ -47,7 +47,9 @@ func (b *Broker) handleProduce(_ context.Context, _ *conn, req *kmsg.ProduceRequ
 				r.waits = append(r.waits, wait{&out.Partitions[j], p.log, info.LastOffset + 1})
 			}
 		}
-		resp.Topics = append(resp.Topics, out)
+		if len(out.Partitions) > 0 {
+			resp.Topics = append(resp.Topics, out)
+		}
 	}
 	if req.Acks != acksNone {
 		return r, nil
@@ -72,15 +74,28 @@ func (b *Broker) produce(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, 
 	if code, err := checkProduce(req, p, in.Records); err != nil {
 		return fail(code, err)
 	}
+	if size, err := batch.PeekSize(in.Records); err == nil {
+		in.Records = in.Records[:size] // what is behind it is no whole batch, and counts for nothing
+	}
+	if code, err := checkHeader(in.Records); err != nil {
+		out.LogStartOffset = p.log.Offsets().LogStart
+		return fail(code, err)
+	}
 	info, err := p.log.Append(in.Records, partlog.Client)
 	if err != nil {
 		if errors.Is(err, partlog.ErrStorage) {
 			b.log.Error("appending", "partition", p.tp.String(), "err", err)
 		}
+		if code := appendError(err); code != errCorruptMessage && code != errMessageTooLarge && code != errRecordListTooLarge && code != errStorage {
+			out.LogStartOffset = p.log.Offsets().LogStart
+		}
 		return fail(appendError(err), err)
 	}
 	b.metrics.produced(len(in.Records))
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = info.BaseOffset, info.LogAppendTimeMs, info.LogStartOffset
+	if h, err := batch.ParseHeader(in.Records); err == nil && info.Duplicate && info.LogAppendTimeMs < 0 {
+		out.LogAppendTime = h.MaxTimestamp // as Apache Kafka has it
+	}
 	return p, info, nil
 }
 
@@ -96,6 +111,9 @@ func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16
 	case len(records) == 0:
 		return errInvalidRecord, errors.New("no records for the partition")
 	}
+	if code, err := checkFraming(records); err != nil {
+		return code, err
+	}
 	h, err := batch.ParseHeader(records)
 	if err != nil {
 		return errNone, nil // the log says what is wrong
@@ -105,6 +123,42 @@ func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16
 	}
 	if h.Codec() == codecZstd && req.Version < firstProduceWithZstd {
 		return errUnsupportedCompression, fmt.Errorf("zstd needs Produce version %d", firstProduceWithZstd)
+	}
+	return errNone, nil
+}
+
+// checkFraming tells what is no batch at all from one that came to harm: the latter is sent again, the former would be as wrong then.
+func checkFraming(records []byte) (int16, error) {
+	const upToMagic = 17
+	size, err := batch.PeekSize(records)
+	switch {
+	case errors.Is(err, batch.ErrShort), err == nil && len(records) < upToMagic:
+		return errInvalidRecord, errors.New("no whole batch for the partition")
+	case err != nil:
+		return errCorruptMessage, err
+	}
+	switch magic := int8(records[upToMagic-1]); {
+	case magic < 0 || magic > 2:
+		return errCorruptMessage, fmt.Errorf("magic %d", magic)
+	case len(records) < size:
+		return errInvalidRecord, errors.New("no whole batch for the partition")
+	case magic != 2:
+		return errInvalidRecord, fmt.Errorf("magic %d, 2 is allowed", magic)
+	}
+	if next, err := batch.PeekSize(records[size:]); err == nil && next <= len(records)-size {
+		return errInvalidRecord, errors.New("several batches for one partition, one is allowed")
+	}
+	return errNone, nil
+}
+
+// checkHeader looks for what a producer must not say, in a batch whose bytes are as they were sent.
+func checkHeader(records []byte) (int16, error) {
+	h, err := batch.ParseHeader(records)
+	switch {
+	case err != nil && batch.CheckCRC(&h, records) == nil:
+		return errInvalidRecord, err
+	case err == nil && h.BaseOffset != 0:
+		return errInvalidRecord, fmt.Errorf("base offset %d, a producer's is 0", h.BaseOffset)
 	}
 	return errNone, nil
 }

@@ -31,7 +31,7 @@ type fetchRequest struct {
 func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchRequest) (reply, error) {
 	f, code := b.sessions.Apply(req)
 	if code != errNone {
-		return &fetched{resp: wire.FetchResponse{ErrorCode: code, SessionID: req.SessionID}}, nil
+		return &fetched{resp: wire.FetchResponse{ErrorCode: code}}, nil
 	}
 	r := fetchRequest{owner: c.id, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
 	var err error
@@ -129,7 +129,9 @@ func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, in
 	limit := int(asked.PartitionMaxBytes)
 	p, code := b.resolvePartition(r.version >= 13, asked.Topic, asked.TopicID, asked.Partition)
 	if code != errNone {
-		return failedPart{failedPartition(asked.Partition, code)}, limit, nil
+		failed := failedPartition(asked.Partition, code)
+		failed.Aborted = []wire.AbortedTransaction{} // the one error with an empty list instead of none
+		return failedPart{failed}, limit, nil
 	}
 	o := p.log.Offsets()
 	if failed := b.fence(p, asked, &o); failed != nil {
@@ -197,6 +199,14 @@ func fenceEpoch(p *partition, current int32) int16 {
 		return errFencedLeaderEpoch
 	}
 	return errUnknownLeaderEpoch
+}
+
+// fenceNamedEpoch is fenceEpoch for the requests in which only -1 means that the client knows none.
+func fenceNamedEpoch(p *partition, current int32) int16 {
+	if current < -1 {
+		return errFencedLeaderEpoch
+	}
+	return fenceEpoch(p, current)
 }
 
 // failedPartition is an answer with an error: offsets -1, no aborted list, as Apache Kafka's.

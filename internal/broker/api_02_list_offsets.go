@@ -29,6 +29,31 @@ var specialSince = map[int64]int16{
 	offsetLatest: 0, offsetEarliest: 0, offsetMaxTimestamp: 7, offsetEarliestLocal: 8, offsetLatestTiered: 9, offsetEarliestPending: 11,
 }
 
+// onceEach leaves out what is asked for again, and tells which partitions that were.
+func onceEach(list []kmsg.ListOffsetsRequestTopicPartition) (once []kmsg.ListOffsetsRequestTopicPartition, twice map[int32]bool) {
+	if len(list) < 2 {
+		return list, nil
+	}
+	seen := make(map[int32]bool, len(list))
+	twice = make(map[int32]bool)
+	for i := range list {
+		n := list[i].Partition
+		if seen[n] {
+			twice[n] = true
+			continue
+		}
+		seen[n] = true
+		once = append(once, list[i])
+	}
+	return once, twice
+}
+
+// served tells whether a version of the request knows a timestamp.
+func served(ts int64, version int16) bool {
+	since, known := specialSince[ts]
+	return ts >= 0 || known && version >= since
+}
+
 // maxLookups bounds the partitions of one request that are looked up at the same time.
 const maxLookups = 8
 
@@ -42,11 +67,20 @@ func (b *Broker) handleListOffsets(ctx context.Context, _ *conn, req *kmsg.ListO
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
-		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(t.Partitions))
-		for j := range t.Partitions {
-			in, out := &t.Partitions[j], &out.Partitions[j]
+		asked, twice := onceEach(t.Partitions)
+		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(asked))
+		for j := range asked {
+			in, out := &asked[j], &out.Partitions[j]
 			out.Default()
 			out.Partition, out.Timestamp, out.Offset, out.LeaderEpoch = in.Partition, -1, -1, -1
+			if twice[in.Partition] {
+				out.ErrorCode = errInvalidRequest
+				continue
+			}
+			if !served(in.Timestamp, req.Version) {
+				out.ErrorCode = errUnsupportedVersion
+				continue
+			}
 			p := b.partition(t.Topic, in.Partition)
 			if p == nil {
 				out.ErrorCode = errUnknownTopicOrPartition
@@ -63,14 +97,8 @@ func (b *Broker) handleListOffsets(ctx context.Context, _ *conn, req *kmsg.ListO
 }
 
 func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p *partition, in *kmsg.ListOffsetsRequestTopicPartition, out *kmsg.ListOffsetsResponseTopicPartition) {
-	if out.ErrorCode = fenceEpoch(p, in.CurrentLeaderEpoch); out.ErrorCode != errNone {
+	if out.ErrorCode = fenceNamedEpoch(p, in.CurrentLeaderEpoch); out.ErrorCode != errNone {
 		return
-	}
-	if in.Timestamp < 0 {
-		if since, known := specialSince[in.Timestamp]; !known || req.Version < since {
-			out.ErrorCode = errUnsupportedVersion
-			return
-		}
 	}
 	found, err := b.offsetFor(ctx, p, in.Timestamp, req.IsolationLevel == isolationCommitted)
 	switch {

@@ -30,7 +30,7 @@ func (b *Broker) endOfEpoch(topic string, in *kmsg.OffsetForLeaderEpochRequestTo
 		out.ErrorCode = errUnknownTopicOrPartition
 		return out
 	}
-	if out.ErrorCode = fenceEpoch(p, in.CurrentLeaderEpoch); out.ErrorCode == errNone {
+	if out.ErrorCode = fenceNamedEpoch(p, in.CurrentLeaderEpoch); out.ErrorCode == errNone {
 		out.LeaderEpoch, out.EndOffset = p.log.Epochs().EndOffsetFor(in.LeaderEpoch, p.log.Offsets().LogEnd)
 	}
 	return out

@@ -63,11 +63,11 @@ func (r *remotePart) Read(limit int, whole bool) wire.FetchPartition {
 		return failedPartition(r.local.tp.Partition, errOffsetOutOfRange)
 	}
 	out := emptyPartition(r.local.tp.Partition, &o)
+	if limit <= 0 {
+		return out // without an aborted list, as Apache Kafka has it
+	}
 	if r.local.committed {
 		out.Aborted = []wire.AbortedTransaction{}
-	}
-	if limit <= 0 {
-		return out
 	}
 	data, err := r.open().Read(limit, whole, true)
 	switch {

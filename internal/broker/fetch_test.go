@@ -49,7 +49,7 @@ func TestFetchErrors(t *testing.T) {
 		t.Errorf("the good partition: error %d, %d bytes", p.ErrorCode, len(p.RecordBatches))
 	}
 	for _, p := range []kmsg.FetchResponseTopicPartition{got[0].Partitions[1], got[1].Partitions[0]} {
-		if p.ErrorCode != errUnknownTopicOrPartition || p.HighWatermark != -1 || p.AbortedTransactions != nil {
+		if p.ErrorCode != errUnknownTopicOrPartition || p.HighWatermark != -1 || p.AbortedTransactions == nil {
 			t.Errorf("a partition that is not there: %+v", p)
 		}
 	}

@@ -32,11 +32,12 @@ type difference struct{ step, kafka, ours string }
 type peerSession struct {
 	t      *testing.T
 	addr   string
-	prefix string // of the script's topics
+	prefix string   // of the script's topics
+	want   []string // Apache Kafka's answers with the differences applied; none while they are recorded
 	conn   *rawConn
 	lines  []string
 	names  map[[16]byte]string // topic ids
-	kafka  bool                // this is the recording
+	remote int64               // offsets below are read remotely, for which our answers wait no longer than they are told to
 }
 
 // compareSession holds script with our broker and compares, or records.
@@ -45,7 +46,7 @@ func compareSession(t *testing.T, name string, differences []difference, script 
 	golden := fmt.Sprintf("testdata/session_%s_kafka_4.4.0.txt", name)
 	s := &peerSession{t: t, prefix: name + "-", names: map[[16]byte]string{}}
 	if *recordSession != "" {
-		s.addr, s.kafka = *recordSession, true
+		s.addr = *recordSession
 		s.begin(script)
 		if err := os.WriteFile(golden, []byte(strings.Join(s.lines, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -56,34 +57,40 @@ func compareSession(t *testing.T, name string, differences []difference, script 
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.want = apply(t, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), differences)
 	s.addr = startBroker(t, t.TempDir(), opts...).addr
 	s.begin(script)
-	compareAnswers(t, s.lines, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), differences)
-}
-
-func compareAnswers(t *testing.T, ours, kafka []string, differences []difference) {
-	t.Helper()
-	met := make([]bool, len(differences))
-	for i := range min(len(ours), len(kafka)) {
-		step, want, _ := strings.Cut(kafka[i], ": ")
-		for j, d := range differences {
-			if strings.HasPrefix(step, d.step) && strings.Contains(want, d.kafka) {
-				met[j] = true
-				want = strings.ReplaceAll(want, d.kafka, d.ours)
-			}
-		}
-		if want = step + ": " + want; ours[i] != want {
-			t.Errorf("line %d\nours: %s\nwant: %s", i+1, ours[i], want)
+	for i := range min(len(s.lines), len(s.want)) {
+		if s.lines[i] != s.want[i] {
+			t.Errorf("line %d\nours: %s\nwant: %s", i+1, s.lines[i], s.want[i])
 		}
 	}
-	if len(ours) != len(kafka) {
-		t.Errorf("%d answers, Apache Kafka gave %d", len(ours), len(kafka))
+	if len(s.lines) != len(s.want) {
+		t.Errorf("%d answers, Apache Kafka gave %d", len(s.lines), len(s.want))
+	}
+}
+
+// apply replaces in Apache Kafka's answers what is ours on purpose.
+func apply(t *testing.T, kafka []string, differences []difference) []string {
+	t.Helper()
+	met := make([]bool, len(differences))
+	want := make([]string, len(kafka))
+	for i, line := range kafka {
+		step, answer, _ := strings.Cut(line, ": ")
+		for j, d := range differences {
+			if strings.HasPrefix(step, d.step) && strings.Contains(answer, d.kafka) {
+				met[j] = true
+				answer = strings.Replace(answer, d.kafka, d.ours, 1)
+			}
+		}
+		want[i] = step + ": " + answer
 	}
 	for j, d := range differences {
 		if !met[j] {
-			t.Errorf("a difference that is none: %+v", d)
+			t.Errorf("a difference that is not met: %+v", d)
 		}
 	}
+	return want
 }
 
 func (s *peerSession) begin(script func(*peerSession)) {
@@ -133,6 +140,35 @@ func (s *peerSession) step(what string, version int16, req kmsg.Request) kmsg.Re
 	resp := s.ask(req)
 	s.note("%s v%d: %s", what, version, s.text(resp))
 	return resp
+}
+
+// settled is step for a fetch of which some is read remotely. Apache Kafka's answer waits for the store, ours goes out with what is ready; the read goes on,
+// and the same fetch again finds it. What the answers brought counts together, if no single one is as it should be.
+func (s *peerSession) settled(what string, version int16, req kmsg.Request) {
+	s.t.Helper()
+	s.step(what, version, req)
+	n := len(s.lines)
+	if n > len(s.want) {
+		return
+	}
+	brought := map[[2]int]kmsg.FetchResponseTopicPartition{}
+	for deadline := time.Now().Add(5 * time.Second); s.lines[n-1] != s.want[n-1] && time.Now().Before(deadline); {
+		s.lines = s.lines[:n-1]
+		resp := s.step(what, version, req).(*kmsg.FetchResponse)
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				p, at := &resp.Topics[i].Partitions[j], [2]int{i, j}
+				if len(p.RecordBatches) > 0 {
+					brought[at] = *p
+				} else if earlier, ok := brought[at]; ok {
+					*p = earlier
+				}
+			}
+		}
+		if together := fmt.Sprintf("%s v%d: %s", what, version, s.text(resp)); together == s.want[n-1] {
+			s.lines[n-1] = together
+		}
+	}
 }
 
 // each holds the same step in each version; build makes a request anew.
@@ -186,6 +222,7 @@ func (s *peerSession) id(topic string) [16]byte {
 func (s *peerSession) create(topic string, partitions int32, pairs ...string) {
 	s.t.Helper()
 	topic = s.prefix + topic
+	pairs = append(pairs, "retention.ms", "-1") // timestamps are the script's
 	req := createRequest(func(r *kmsg.CreateTopicsRequestTopic) {
 		r.Topic, r.NumPartitions, r.ReplicationFactor, r.Configs = topic, partitions, 1, configsOf(pairs...)
 	})
@@ -242,7 +279,7 @@ func (s *peerSession) text(resp kmsg.Response) string {
 // unsaid are fields that are not compared.
 var unsaid = map[string]bool{
 	"Version": true, "UnknownTags": true, "ThrottleMillis": true, "ErrorMessage": true, "Host": true, "Port": true, "ClusterID": true, "Rack": true,
-	"Dir": true, "TotalBytes": true, "UsableBytes": true, "Documentation": true,
+	"Dir": true, "OldStyleOffsets": true, "TotalBytes": true, "UsableBytes": true, "Documentation": true,
 }
 
 func (s *peerSession) write(b *strings.Builder, v reflect.Value) {
@@ -279,7 +316,7 @@ func (s *peerSession) writeStruct(b *strings.Builder, v reflect.Value) {
 	for i := range v.NumField() {
 		f, name := v.Field(i), v.Type().Field(i).Name
 		// A null list is not an empty one.
-		if unsaid[name] || f.IsZero() && f.Kind() != reflect.Slice || f.Kind() == reflect.Slice && !f.IsNil() && f.Len() == 0 && name != "AbortedTransactions" {
+		if unsaid[name] || isDefault(f) || f.IsZero() && f.Kind() != reflect.Slice || f.Kind() == reflect.Slice && !f.IsNil() && f.Len() == 0 && name != "AbortedTransactions" {
 			continue
 		}
 		if !first {
@@ -299,6 +336,19 @@ func (s *peerSession) writeStruct(b *strings.Builder, v reflect.Value) {
 		}
 	}
 	b.WriteString("}")
+}
+
+// isDefault tells whether a field is a struct that says nothing.
+func isDefault(f reflect.Value) bool {
+	if f.Kind() != reflect.Struct || !f.CanAddr() {
+		return false
+	}
+	said, ok := reflect.New(f.Type()).Interface().(interface{ Default() })
+	if !ok {
+		return false
+	}
+	said.Default()
+	return reflect.DeepEqual(said, f.Addr().Interface())
 }
 
 func (s *peerSession) writeList(b *strings.Builder, v reflect.Value) {
