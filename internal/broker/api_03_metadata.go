@@ -11,7 +11,7 @@ import (
 )
 
 // Metadata, versions 0 to 13. A topic that is created on the way (auto.create.topics.enable) is answered with its leader at once; Apache Kafka says
-// LEADER_NOT_AVAILABLE first.
+// UNKNOWN_TOPIC_OR_PARTITION first.
 
 // What AuthorizedOperations holds without an authorizer: every operation that the resource knows.
 const (
