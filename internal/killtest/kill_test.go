@@ -129,8 +129,8 @@ const (
 	needsLook    = "needs recovery"
 )
 
-// settle ends the load, and checks everything there is.
-func (r *run) settle(life *life, kills int) {
+// settle ends the load, and checks everything there is. expected are messages that the broker may have logged.
+func (r *run) settle(life *life, kills int, expected ...string) {
 	t := r.t
 	t.Helper()
 	r.stopWriting()
@@ -167,7 +167,7 @@ func (r *run) settle(life *life, kills int) {
 	}
 	life.stop()
 	r.faults()
-	r.s.checkLogs()
+	r.s.checkLogs(expected...)
 }
 
 // checkPromises asks the broker for what it has confirmed before it was killed.

@@ -55,7 +55,7 @@ func TestStoreVanishes(t *testing.T) {
 	plain, direct := r.plain.Load(), r.direct.Load()
 	r.await("tiering says that it goes on", func() bool { return strings.Contains(life.logs(), "tiering goes on") })
 	r.await("history is read again", func() bool { return r.plain.Load() > plain+1 && r.direct.Load() > direct+1 })
-	r.settle(life, 1)
+	r.settle(life, 1, "remote read failed")
 }
 
 func (r *run) acks() int64 {
