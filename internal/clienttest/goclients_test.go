@@ -62,9 +62,9 @@ func fromStart(topics []topic) []kgo.Opt {
 	return []kgo.Opt{kgo.ConsumeTopics(names(topics)...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
 }
 
-func kgoConsume(direct bool) func(*testing.T, *world, []topic, reading) reading {
+func kgoConsume(direct bool, limit int32) func(*testing.T, *world, []topic, reading) reading {
 	return func(t *testing.T, w *world, topics []topic, want reading) reading {
-		opts := fromStart(topics)
+		opts := append(fromStart(topics), kgo.FetchMaxPartitionBytes(limit))
 		if direct {
 			d := w.dialer(t)
 			defer isDirect(t, d, want, topics)

@@ -173,10 +173,10 @@ func javaProduce(t *testing.T, w *world, jobs []job) {
 	}
 }
 
-func javaConsume(isolation string) func(*testing.T, *world, []topic, reading) reading {
+func javaConsume(isolation string, limit int) func(*testing.T, *world, []topic, reading) reading {
 	return func(t *testing.T, w *world, topics []topic, _ reading) reading {
 		path := filepath.Join(t.TempDir(), "read")
-		lab.java(t).do(t, append([]string{"consume", w.addr, isolation, path}, names(topics)...)...)
+		lab.java(t).do(t, append([]string{"consume", w.addr, isolation, strconv.Itoa(limit), path}, names(topics)...)...)
 		return newReading(readLines(t, path))
 	}
 }

@@ -47,6 +47,12 @@ var producers = []struct {
 	{"aiokafka", codecs[:2], 2, false, true, generateForPython, pythonProduce("aiokafka"), nil},
 }
 
+// Limits of one fetch of a partition: a narrow one makes answers that end within a batch.
+const (
+	wide   = 1 << 20
+	narrow = 3000
+)
+
 // consumers, and which topics they can read and what they can tell.
 var consumers = []struct {
 	name    string
@@ -54,10 +60,12 @@ var consumers = []struct {
 	consume func(*testing.T, *world, []topic, reading) reading
 	sees    func(record) record
 }{
-	{"kgo", nil, kgoConsume(false), nil},
-	{"kgo-direct", nil, kgoConsume(true), nil},
-	{"java", nil, javaConsume("read_uncommitted"), nil},
-	{"java-committed", nil, javaConsume("read_committed"), nil},
+	{"kgo", nil, kgoConsume(false, wide), nil},
+	{"kgo-narrow", nil, kgoConsume(false, narrow), nil},
+	{"kgo-direct", nil, kgoConsume(true, wide), nil},
+	{"kgo-direct-narrow", nil, kgoConsume(true, narrow), nil},
+	{"java", nil, javaConsume("read_uncommitted", wide), nil},
+	{"java-committed-narrow", nil, javaConsume("read_committed", narrow), nil},
 	{"java-console", isText, consoleConsume, nil},
 	{"kcat", nil, kcatConsume, headersAreStrings},
 	{"confluent", nil, pythonConsume("confluent"), nil},

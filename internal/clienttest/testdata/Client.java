@@ -17,7 +17,7 @@ import org.apache.kafka.common.utils.internals.Exit;
  * so is its answer: ok or error, then a text.
  *
  * produce ADDR TOPIC CODEC FILE         each line of FILE becomes a record (see record_test.go for lines)
- * consume ADDR ISOLATION FILE TOPIC...  all partitions from the start to the end, in lines
+ * consume ADDR ISOLATION LIMIT FILE TOPIC...   all partitions from the start to the end, in lines, LIMIT bytes a fetch of a partition
  * group   ADDR GROUP N FILE TOPIC...    N records as a member of GROUP, whose offsets are committed, in lines
  * tool    CLASS IN OUT ARG...           a main class with its standard input and output (IN may be empty)
  */
@@ -58,7 +58,7 @@ public class Client {
     static String run(String[] a) throws Exception {
         switch (a[0]) {
             case "produce": return produce(a[1], a[2], a[3], a[4]);
-            case "consume": return consume(a[1], a[2], a[3], Arrays.asList(a).subList(4, a.length));
+            case "consume": return consume(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
             case "group": return group(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
             case "tool": return tool(a[1], a[2], a[3], Arrays.copyOfRange(a, 4, a.length));
             default: throw new IllegalArgumentException(a[0]);
@@ -98,10 +98,11 @@ public class Client {
         return new KafkaConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    static String consume(String addr, String isolation, String file, List<String> topics) throws Exception {
+    static String consume(String addr, String isolation, int limit, String file, List<String> topics) throws Exception {
         long end = System.nanoTime() + Duration.ofSeconds(90).toNanos();
         long n = 0;
-        try (Consumer<byte[], byte[]> c = consumer(addr, Map.of("isolation.level", isolation, "enable.auto.commit", false)); PrintStream out = out(file)) {
+        Map<String, Object> p = Map.of("isolation.level", isolation, "enable.auto.commit", false, "max.partition.fetch.bytes", limit);
+        try (Consumer<byte[], byte[]> c = consumer(addr, p); PrintStream out = out(file)) {
             List<TopicPartition> all = new ArrayList<>();
             for (String t : topics) c.partitionsFor(t).forEach(i -> all.add(new TopicPartition(t, i.partition())));
             c.assign(all);
