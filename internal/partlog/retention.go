@@ -96,7 +96,10 @@ func (l *Log) expired(now time.Time) (n int, reasons []string, err error) {
 	for _, s := range segs {
 		total += s.size.Load()
 	}
-	remote := l.config.Load().RemoteStorage
+	remote, tier := l.config.Load().RemoteStorage, ""
+	if remote {
+		tier = "local." // what bounds the local log of a tiered topic has names of its own
+	}
 	for i, s := range segs[:len(segs)-1] {
 		end := segs[i+1].base
 		reason := ""
@@ -109,9 +112,9 @@ func (l *Log) expired(now time.Time) (n int, reasons []string, err error) {
 			}
 			switch {
 			case ms >= 0 && now.UnixMilli()-largest > ms:
-				reason = "retention.ms"
+				reason = tier + "retention.ms"
 			case bytes >= 0 && total-s.size.Load() >= bytes:
-				reason = "retention.bytes"
+				reason = tier + "retention.bytes"
 			}
 			if remote && end-1 > l.state.highestRemote || end > l.state.lastStable {
 				reason = ""
