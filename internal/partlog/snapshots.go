@@ -18,7 +18,10 @@ import (
 // until then its CRC tells a torn one. l.mu is held.
 func (l *Log) writeSnapshot() error {
 	end := l.state.logEnd
-	if n := len(l.snapshots); end == 0 || n > 0 && l.snapshots[n-1] >= end {
+	n := len(l.snapshots)
+	again := n > 0 && l.snapshots[n-1] == end
+	// One that is there already may be torn: from a roll or a stop that a crash cut off right after it had made the file.
+	if end == 0 || n > 0 && l.snapshots[n-1] > end || again && l.snapshotIsWhole(end) {
 		return nil
 	}
 	content := producerstate.AppendSnapshot(nil, l.producers.Snapshot())
@@ -26,8 +29,19 @@ func (l *Log) writeSnapshot() error {
 		return fmt.Errorf("writing producer snapshot %d: %w", end, err)
 	}
 	l.dirDirty = true
-	l.snapshots = append(l.snapshots, end)
+	if !again {
+		l.snapshots = append(l.snapshots, end)
+	}
 	return l.dropStraySnapshots()
+}
+
+func (l *Log) snapshotIsWhole(at int64) bool {
+	b, err := atomicfile.Read(l.fs, l.path(at, segment.SnapshotSuffix))
+	if err != nil {
+		return false
+	}
+	_, err = producerstate.ParseSnapshot(b)
+	return err == nil
 }
 
 // dropStraySnapshots removes snapshots that neither belong to a segment's beginning nor are the last: a clean stop leaves one at its end, which
@@ -65,7 +79,7 @@ func (l *Log) loadProducers(limit int64) error {
 			l.producers = producerstate.FromSnapshot(entries, at)
 			return nil
 		}
-		l.logger.Warn("producer snapshot is damaged, using an older one", "partition", l.tp.String(), "offset", at, "error", err)
+		l.logger.Warn("producer snapshot is damaged, using an older one", "partition", l.tp.String(), "offset", at, "err", err)
 		if err := removeIfThere(l.fs, l.path(at, segment.SnapshotSuffix)); err != nil {
 			return fmt.Errorf("removing producer snapshot %d: %w", at, err)
 		}
