@@ -77,7 +77,7 @@ func (b *brokerConn) run() {
 	b.running.Go(b.tail.run)
 	b.running.Go(b.refresh)
 	if err := b.carrier.Run(b); err != nil {
-		b.d.opts.Logger.Warn("connection to a broker ended", "broker", b.upstream.RemoteAddr().String(), "error", err)
+		b.d.opts.Logger.Warn("connection to a broker ended", "broker", b.upstream.RemoteAddr().String(), "err", err)
 	}
 	b.cancel()
 	b.mu.Lock()

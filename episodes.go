@@ -130,5 +130,5 @@ func (d *Dialer) ended(k partKey, reason Reason, fallBack bool, err error) {
 	if topic == "" {
 		topic = k.id.String()
 	}
-	d.opts.Logger.Warn("reading through the broker for a while", "topic", topic, "partition", k.partition, "reason", string(reason), "error", err, "for", length)
+	d.opts.Logger.Warn("reading through the broker for a while", "topic", topic, "partition", k.partition, "reason", string(reason), "err", err, "for", length)
 }

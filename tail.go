@@ -176,7 +176,7 @@ func (b *brokerConn) undecodable(err error, d *demand) {
 	if !errors.Is(err, clientconn.ErrAnswer) {
 		return
 	}
-	b.d.opts.Logger.Warn("a broker's fetch response cannot be read", "broker", b.upstream.RemoteAddr().String(), "error", err)
+	b.d.opts.Logger.Warn("a broker's fetch response cannot be read", "broker", b.upstream.RemoteAddr().String(), "err", err)
 	d.failed.Store(errUnknown)
 	d.wake()
 	b.carrier.Close()

@@ -76,7 +76,7 @@ func (m *Manager) upload(ctx context.Context, md remotestorage.RemoteLogSegmentM
 			return err
 		}
 		last = err
-		m.o.Logger.Debug("upload failed, trying again", "object", m.s.place(key), "error", err)
+		m.o.Logger.Debug("upload failed, trying again", "object", m.s.place(key), "err", err)
 		wait := time.NewTimer(backoff/2 + rand.N(backoff/2+1))
 		select {
 		case <-ctx.Done():

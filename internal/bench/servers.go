@@ -155,31 +155,6 @@ func freePorts() (int, error) {
 	return 0, errors.New("no two free ports in a row")
 }
 
-// cpuSeconds is what the peer's process has used, by the scheduler's own clock (nanoseconds), of all its threads.
-func (p *peer) cpuSeconds() (float64, error) {
-	pid, err := os.ReadFile(filepath.Join(p.dir, "broker.pid"))
-	if err != nil {
-		return 0, err
-	}
-	tasks, err := filepath.Glob(filepath.Join("/proc", strings.TrimSpace(string(pid)), "task", "*", "schedstat"))
-	if err != nil {
-		return 0, err
-	}
-	var sum float64
-	for _, t := range tasks {
-		b, err := os.ReadFile(t)
-		if err != nil {
-			continue // a thread that has just ended
-		}
-		var ns float64
-		if _, err := fmt.Sscan(string(b), &ns); err != nil {
-			return 0, fmt.Errorf("reading %s: %w", t, err)
-		}
-		sum += ns / 1e9
-	}
-	return sum, nil
-}
-
 // topicSpec is one topic of the lab.
 type topicSpec struct {
 	name       string

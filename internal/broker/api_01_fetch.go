@@ -31,7 +31,7 @@ type fetchRequest struct {
 func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchRequest) (reply, error) {
 	f, code := b.sessions.Apply(req)
 	if code != errNone {
-		return &fetched{resp: wire.FetchResponse{ErrorCode: code}}, nil
+		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{ErrorCode: code}}, nil
 	}
 	r := fetchRequest{owner: c.id, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
 	var err error
@@ -53,7 +53,7 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	results := fetch.Collect(ctx, l, parts, limits)
 	resp := wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
 	grant.used(b.metrics.fetched(&resp))
-	return &fetched{resp: resp, grant: grant}, nil
+	return &fetched{scratches: &b.scratches, resp: resp, grant: grant}, nil
 }
 
 // locationGrace is how long a fetch waits for locations although other partitions have data: most are found without a request to the store, within a
@@ -95,26 +95,37 @@ func isConsumer(req *kmsg.FetchRequest) bool {
 
 // fetched is a Fetch answer; its record bytes go from where they lie to the socket.
 type fetched struct {
-	resp    wire.FetchResponse
-	grant   *responseGrant
-	scratch *[]byte
+	resp      wire.FetchResponse
+	grant     *responseGrant
+	scratches *scratches
+	scratch   *scratch
 }
 
-// scratches are for what is not record bytes of answers: 64 KiB hold a thousand partitions.
-var scratches = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+// scratches lends memory for what is not record bytes of an answer. The zero value is ready.
+type scratches struct{ pool sync.Pool }
 
-const maxScratch = 64 << 10
+// scratch holds some sixty partitions. An answer with more grows out of it, into memory of its own.
+type scratch [4 << 10]byte
+
+func (s *scratches) get() *scratch {
+	if b, ok := s.pool.Get().(*scratch); ok {
+		return b
+	}
+	return new(scratch)
+}
+
+func (s *scratches) put(b *scratch) { s.pool.Put(b) }
 
 func (f *fetched) buffers(_ context.Context, version int16, correlationID int32) (net.Buffers, error) {
-	f.scratch = scratches.Get().(*[]byte)
-	return f.resp.Buffers(version, correlationID, (*f.scratch)[:0]), nil
+	f.scratch = f.scratches.get()
+	return f.resp.Buffers(version, correlationID, f.scratch[:0]), nil
 }
 
 // giveBack ends the use of the records; the copy that the connection made counts in the grant, which stays.
 func (f *fetched) giveBack() {
 	f.resp.Release()
-	if f.scratch != nil && cap(*f.scratch) <= maxScratch {
-		scratches.Put(f.scratch)
+	if f.scratch != nil {
+		f.scratches.put(f.scratch)
 	}
 	f.scratch = nil
 }

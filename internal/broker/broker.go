@@ -51,6 +51,7 @@ type Broker struct {
 	sessions    *session.Cache
 	groups      *groupService
 	responses   *responseMemory
+	scratches   scratches
 	remote      *remoteSide // nil without remote storage
 	apis        map[int16]api
 	metrics     *metrics

@@ -40,14 +40,12 @@ const (
 	errInvalidProducerEpoch     int16 = 47
 	errInvalidTxnState          int16 = 48
 	errCoordinatorFenced        int16 = 52
+	errOperationNotAttempted    int16 = 55
 	errStorage                  int16 = 56
 	errUnknownProducerID        int16 = 59
-	errOperationNotAttempted    int16 = 55
-	errTopicDeletionDisabled    int16 = 73
-	errMismatchedEndpoint       int16 = 114
-	errUnsupportedEndpoint      int16 = 115
 	errNonEmptyGroup            int16 = 68
 	errGroupIDNotFound          int16 = 69
+	errTopicDeletionDisabled    int16 = 73
 	errFencedLeaderEpoch        int16 = 74
 	errUnknownLeaderEpoch       int16 = 75
 	errUnsupportedCompression   int16 = 76
@@ -55,8 +53,11 @@ const (
 	errMemberIDRequired         int16 = 79
 	errGroupMaxSize             int16 = 81
 	errFencedInstanceID         int16 = 82
+	errGroupSubscribed          int16 = 86
 	errInvalidRecord            int16 = 87
 	errUnknownTopicID           int16 = 100
 	errInconsistentTopicID      int16 = 103
 	errTransactionalIDNotFound  int16 = 105
+	errMismatchedEndpoint       int16 = 114
+	errUnsupportedEndpoint      int16 = 115
 )

@@ -30,9 +30,6 @@ var groupErrors = []struct {
 	{group.ErrUnknownTopicOrPart, errUnknownTopicOrPartition},
 }
 
-// errGroupSubscribed is Kafka's GROUP_SUBSCRIBED_TO_TOPIC.
-const errGroupSubscribed int16 = 86
-
 func groupCode(err error) int16 {
 	if err == nil {
 		return errNone

@@ -171,7 +171,7 @@ func (l *locationPart) Read(limit int, whole bool) wire.FetchPartition {
 			out.Aborted = found.aborted
 		}
 		l.work.take()
-		l.side.located(l.local.tp)
+		l.side.b.metrics.located()
 	}
 	return out
 }

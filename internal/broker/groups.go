@@ -12,7 +12,6 @@ import (
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 	"github.com/rewind-kafka/rewind/internal/partlog"
-	"github.com/rewind-kafka/rewind/internal/topics"
 )
 
 // errLoading: the groups of a partition are still being read from its log.
@@ -253,12 +252,5 @@ func (b *Broker) groupHandlers() []api {
 		on(0, 5, b.handleListGroups),
 		on(0, 3, b.handleDeleteGroups),
 		on(0, 0, b.handleOffsetDelete),
-	}
-}
-
-// topicDeleted lets the groups forget a topic that is gone.
-func (b *Broker) topicDeleted(t *topics.Topic) {
-	if b.groups != nil {
-		b.groups.topicDeleted(t.Name)
 	}
 }

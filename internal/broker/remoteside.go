@@ -225,8 +225,6 @@ func (r *remoteSide) offers(formats []string) bool {
 	return r.b.config().LocationEnable && slices.Contains(formats, remotestorage.StorageFormatApacheKafkaV1)
 }
 
-func (r *remoteSide) located(remotestorage.TopicIDPartition) { r.b.metrics.located() }
-
 // failureLogInterval is how often the failing remote reads of one partition are worth a line.
 const failureLogInterval = time.Minute
 

@@ -129,11 +129,11 @@ func (r *Resolver) positions(ctx context.Context, m *remotestorage.RemoteLogSegm
 // endPosition is a position at or after the end of every batch that begins at or below last. The index names the last offset of a batch and
 // where it begins: the first entry above last may itself begin at or below it, the one behind that cannot.
 func endPosition(x segment.OffsetIndex, size, last int64) int64 {
-	offset, position, ok := x.After(last)
+	offset, _, ok := x.After(last)
 	if !ok {
 		return size
 	}
-	_, position, ok = x.After(offset)
+	_, position, ok := x.After(offset)
 	if !ok || position > size {
 		return size
 	}
@@ -147,7 +147,7 @@ func (r *Resolver) offsetIndex(ctx context.Context, m *remotestorage.RemoteLogSe
 	})
 	if errors.Is(err, remotestorage.ErrNotFound) || errors.Is(err, errUnreadable) {
 		r.logger.Warn("offset index cannot be used; reading from the segment's beginning", "partition", m.TopicIDPartition, "object",
-			objectName(m, segment.IndexSuffix), "error", err)
+			objectName(m, segment.IndexSuffix), "err", err)
 		return segment.OffsetIndex{}, nil
 	}
 	return x, err

@@ -94,7 +94,7 @@ type Options struct {
 	LeaderEpoch int32
 	// Files bounds the open files of many logs together; nil gives the log a small bound of its own.
 	Files  *Files
-	Logger *slog.Logger     // nil: slog.Default
+	Logger *slog.Logger     // nil: discarded
 	Clock  func() time.Time // nil: time.Now
 }
 

@@ -155,7 +155,11 @@ func (g *goldenLog) checkProbes(t *testing.T, l *Log) {
 			t.Errorf("fetch at %d, limit %d, isolation %d: %d bytes, want %d", f.FetchOffset, f.PartitionMaxBytes, f.Isolation, d.Records.Len(), f.RecordsBytes)
 		}
 		if f.Isolation == 1 && d.Records.Len() > 0 {
-			checkAborted(t, &f, l.Aborted(f.FetchOffset, d.NextOffset))
+			aborted, err := l.AbortedTransactions(f.FetchOffset, d.NextOffset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkAborted(t, &f, aborted)
 		}
 		if d.Records.Release != nil {
 			d.Records.Release()

@@ -146,7 +146,7 @@ func (l *Log) fail(err error) error {
 	}
 	if l.state.err == nil {
 		l.state.err = fmt.Errorf("%w: %s: %w", ErrStorage, l.tp, err)
-		l.logger.Error("log has failed and takes no more writes", "partition", l.tp.String(), "error", err)
+		l.logger.Error("log has failed and takes no more writes", "partition", l.tp.String(), "err", err)
 	}
 	return l.state.err
 }

@@ -36,7 +36,7 @@ func newLog(o Options) *Log {
 		l.files, l.ownsFiles = NewFiles(8), true
 	}
 	if l.logger == nil {
-		l.logger = slog.Default()
+		l.logger = slog.New(slog.DiscardHandler)
 	}
 	if l.clock == nil {
 		l.clock = time.Now

@@ -21,7 +21,7 @@ func (l *Log) openClean(recoveryPoint int64) (end int64, err error) {
 	} else if n := len(l.snapshots); n > 0 && l.snapshots[n-1] == recoveryPoint && recoveryPoint > active.base {
 		end = recoveryPoint
 	} else if end, err = l.lastOffset(active); err != nil {
-		l.logger.Warn("log was said to be closed cleanly, but it needs recovery", "partition", l.tp.String(), "error", err)
+		l.logger.Warn("log was said to be closed cleanly, but it needs recovery", "partition", l.tp.String(), "err", err)
 		return -1, nil
 	}
 	if err := l.loadProducers(end); err != nil {

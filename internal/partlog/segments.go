@@ -220,7 +220,7 @@ func (l *Log) heat(s *seg) (*hot, error) {
 	h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
 	err := l.loadIndexes(s, h)
 	if errors.Is(err, segment.ErrCorruptIndex) {
-		l.logger.Warn("index is damaged, making it anew", "partition", l.tp.String(), "segment", s.base, "error", err)
+		l.logger.Warn("index is damaged, making it anew", "partition", l.tp.String(), "segment", s.base, "err", err)
 		if err = l.reindex(s); err == nil {
 			err = l.loadIndexes(s, h)
 		}

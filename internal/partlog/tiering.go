@@ -37,7 +37,7 @@ func (l *Log) Tierable() []SegmentFiles {
 			continue // deleted meanwhile
 		}
 		if err != nil {
-			l.logger.Error("segment cannot be copied to the remote tier", "partition", l.tp.String(), "segment", s.base, "error", err)
+			l.logger.Error("segment cannot be copied to the remote tier", "partition", l.tp.String(), "segment", s.base, "err", err)
 			break
 		}
 		list = append(list, f)

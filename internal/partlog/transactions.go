@@ -34,16 +34,6 @@ func (l *Log) AbortedTransactions(from, upTo int64) ([]wire.AbortedTransaction, 
 	return list, nil
 }
 
-// Aborted is AbortedTransactions for a caller that has no use for the error; nil stands for it.
-func (l *Log) Aborted(from, upTo int64) []wire.AbortedTransaction {
-	list, err := l.AbortedTransactions(from, upTo)
-	if err != nil {
-		l.logger.Error("aborted transactions cannot be told", "partition", l.tp.String(), "from", from, "error", err)
-		return nil
-	}
-	return list
-}
-
 func (l *Log) abortedEntries(from, upTo int64) (entries []segment.AbortedTxn, err error) {
 	l.swapMu.RLock()
 	defer l.swapMu.RUnlock()

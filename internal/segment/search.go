@@ -30,19 +30,6 @@ func FindPosition(r io.ReaderAt, size, base, offset int64) (position int64, err 
 	return WrapOffsetIndex(page, base).Lookup(offset), nil
 }
 
-// FindPositionAfter is OffsetIndex.After on an index file.
-func FindPositionAfter(r io.ReaderAt, size, base, offset int64) (entryOffset, position int64, ok bool, err error) {
-	page, err := findPage(r, size, OffsetEntrySize, func(e []byte) bool {
-		rel, _ := offsetEntry(e)
-		return base+int64(rel) > offset
-	})
-	if err != nil {
-		return 0, 0, false, fmt.Errorf("searching offset index of segment %d: %w", base, err)
-	}
-	entryOffset, position, ok = WrapOffsetIndex(page, base).After(offset)
-	return entryOffset, position, ok, nil
-}
-
 // FindTimestamp is TimeIndex.Lookup on an index file of this size.
 func FindTimestamp(r io.ReaderAt, size, base, timestamp int64) (entryTimestamp, offset int64, err error) {
 	page, err := findPage(r, size, TimeEntrySize, func(e []byte) bool {

@@ -105,11 +105,6 @@ func TestSearchOnDisk(t *testing.T) {
 			if err != nil || pos != x.Lookup(int64(at)) {
 				t.Fatalf("offset %d: %d, %v; want %d", at, pos, err, x.Lookup(int64(at)))
 			}
-			o, pos, ok, err := FindPositionAfter(bytes.NewReader(index), int64(len(index)), 50, int64(at))
-			wantO, wantPos, wantOK := x.After(int64(at))
-			if err != nil || o != wantO || pos != wantPos || ok != wantOK {
-				t.Fatalf("after %d: %d %d %v %v; want %d %d %v", at, o, pos, ok, err, wantO, wantPos, wantOK)
-			}
 			ts, o, err := FindTimestamp(bytes.NewReader(times), int64(len(times)), 50, int64(at))
 			if wantTS, wantO := ti.Lookup(int64(at)); err != nil || ts != wantTS || o != wantO {
 				t.Fatalf("time %d: %d %d %v; want %d %d", at, ts, o, err, wantTS, wantO)
