@@ -127,7 +127,7 @@ type RemoteLogSegmentMetadata struct {
 	TxnIndexEmpty bool
 }
 
-// IndexType names the files that are kept beside a segment's log.
+// IndexType is KIP-405's RemoteStorageManager.IndexType: the files that are kept beside a segment's log.
 type IndexType int8
 
 const (
@@ -139,7 +139,19 @@ const (
 )
 
 func (t IndexType) String() string {
-	return [...]string{"offset", "timestamp", "producer snapshot", "transaction", "leader epoch"}[t]
+	switch t {
+	case IndexOffset:
+		return "offset"
+	case IndexTimestamp:
+		return "timestamp"
+	case IndexProducerSnapshot:
+		return "producer snapshot"
+	case IndexTransaction:
+		return "transaction"
+	case IndexLeaderEpoch:
+		return "leader epoch"
+	}
+	return fmt.Sprintf("IndexType(%d)", int8(t))
 }
 
 // SegmentFile is one file to be copied: size known before, opened as often as a retry needs.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -237,8 +238,8 @@ func LocalStart(ctx context.Context, cl *kgo.Client, topic string, partitions in
 	out := make(map[int32]int64, partitions)
 	for _, rt := range resp.Topics {
 		for _, p := range rt.Partitions {
-			if p.ErrorCode != 0 {
-				return nil, fmt.Errorf("asking for the local log start of %s-%d: error %d", topic, p.Partition, p.ErrorCode)
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return nil, fmt.Errorf("asking for the local log start of %s-%d: %w", topic, p.Partition, err)
 			}
 			out[p.Partition] = p.Offset
 		}
