@@ -24,7 +24,7 @@ func (b *Broker) handleDescribeConfigs(_ context.Context, _ *conn, req *kmsg.Des
 			continue
 		}
 		for _, e := range r.describe() {
-			if asked.ConfigNames != nil && !slices.Contains(asked.ConfigNames, e.Key.Name) || e.Key.Internal && e.Null {
+			if len(asked.ConfigNames) > 0 && !slices.Contains(asked.ConfigNames, e.Key.Name) || e.Key.Internal && e.Null {
 				continue
 			}
 			out.Configs = append(out.Configs, describedConfig(&e, asked.ResourceType == kmsg.ConfigResourceTypeBroker, req))

@@ -16,13 +16,18 @@ import (
 
 func (b *Broker) handleIncrementalAlterConfigs(_ context.Context, c *conn, req *kmsg.IncrementalAlterConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrIncrementalAlterConfigsResponse()
-	seen := map[resourceName]bool{}
+	times := map[resourceName]int{}
+	for i := range req.Resources {
+		times[resourceName{req.Resources[i].ResourceType, req.Resources[i].ResourceName}]++
+	}
 	for i := range req.Resources {
 		asked := &req.Resources[i]
 		out := kmsg.NewIncrementalAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = asked.ResourceType, asked.ResourceName
-		err := seenTwice(seen, resourceName{asked.ResourceType, asked.ResourceName})
-		if err == nil {
+		var err error
+		if times[resourceName{asked.ResourceType, asked.ResourceName}] > 1 {
+			err = &configError{errInvalidRequest, fmt.Sprintf("%q is given twice in one request", asked.ResourceName)} // neither counts
+		} else {
 			err = b.alterConfigs(asked, req.ValidateOnly)
 		}
 		b.logAltered(c, asked.ResourceType, asked.ResourceName, req.ValidateOnly, err)
