@@ -26,6 +26,7 @@ func TestOffsetSessionAsApacheKafka(t *testing.T) {
 		s.deleteRecords("offsets-t", 10)
 		s.listOffsets("offsets-t", " after deletion")
 		s.leaderEpochs("offsets-t")
+		s.withinBatches()
 		s.logDirs()
 	})
 }
@@ -59,6 +60,20 @@ func (s *peerSession) listOffsets(topic, when string) {
 			for _, after := range []int64{-1, 0, 1, 1000, 3500, 4000, 4001, 60_000, 64_000, 64_001, 1 << 50} {
 				s.list(fmt.Sprintf("list %s%s by time %d isolation %d", topic, when, after, isolation), v, topic, 0, stampOfTests+after, isolation, -1)
 			}
+		}
+	}
+}
+
+// withinBatches looks for times that lie within batches, and for the first of several records of one time.
+func (s *peerSession) withinBatches() {
+	s.create("ties", 1)
+	for _, b := range [][]byte{spread(0, 7, 7, 3), spread(7, 7), spread(1, 2, 9, 4, 9), spread(9, 0)} {
+		s.ask(produceRequest(9, -1, "offsets-ties", b))
+	}
+	for _, v := range []int16{7, 11} {
+		s.list("list the latest of ties", v, "offsets-ties", 0, offsetMaxTimestamp, 0, -1)
+		for after := range int64(11) {
+			s.list(fmt.Sprintf("list ties at %d", after), v, "offsets-ties", 0, stampOfTests+after, 0, -1)
 		}
 	}
 }

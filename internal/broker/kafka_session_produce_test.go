@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,21 +75,24 @@ func setProducer(b []byte, id int64, epoch int16, sequence int32) {
 	be.PutUint32(b[53:], uint32(sequence))
 }
 
-// several is a batch that claims so many records; the payload has them.
-func several(n int32) []byte {
+// several is a batch of so many records.
+func several(n int) []byte { return spread(make([]int64, n)...) }
+
+// spread is a batch of records that many milliseconds after the first one's time.
+func spread(after ...int64) []byte {
 	h, err := batch.ParseHeader(plain(nil))
 	if err != nil {
 		panic(err)
 	}
 	var payload []byte
-	for i := range n {
-		r := []byte{0, 0}                                     // attributes, timestamp delta
+	for i, ms := range after {
+		r := binary.AppendVarint([]byte{0}, ms)               // attributes, timestamp delta
 		r = binary.AppendVarint(r, int64(i))                  // offset delta
 		r = append(r, 2, 'k', 2, 'v', 0)                      // key, value, headers
 		payload = binary.AppendVarint(payload, int64(len(r))) // length
 		payload = append(payload, r...)
 	}
-	h.NumRecords, h.LastOffsetDelta = n, n-1
+	h.NumRecords, h.LastOffsetDelta, h.MaxTimestamp = int32(len(after)), int32(len(after)-1), h.BaseTimestamp+slices.Max(after)
 	return batch.AppendHeader(nil, &h, payload)
 }
 
