@@ -19,15 +19,15 @@ type Options struct {
 	Store *Store
 	// URLExpiry is how long a signed location lives (location.url.expiry.ms); 10 minutes if 0.
 	URLExpiry time.Duration
-	// PartSize is the size of the parts in which a large object is uploaded; 8 MiB if 0. An upload holds UploadParallelism+1 of them in memory.
+	// PartSize is the size in bytes of the parts in which a large object is uploaded; 8 MiB if 0, 5 MiB at least. An upload holds UploadParallelism+1 of them
+	// in memory.
 	PartSize int
 	// UploadParallelism is the number of parts in flight in one upload; 4 if 0.
 	UploadParallelism int
 	// UploadTimeout bounds one object's upload with all its retries; if 0, 5 minutes and a second for every MiB.
 	UploadTimeout time.Duration
-	Logger        *slog.Logger
-	// Now is the clock; time.Now if nil.
-	Now func() time.Time
+	// Logger gets a line of level debug for each try of an upload that failed; nil for silence.
+	Logger *slog.Logger
 }
 
 // Manager is a RemoteStorageManager in layout kafka. It is safe for concurrent use.
@@ -61,9 +61,6 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 	return &Manager{o: o, s: o.Store}, nil
 }

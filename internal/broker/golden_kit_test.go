@@ -107,8 +107,7 @@ func writeMetadata(t *testing.T, dir string, node int32, set *golden.Set, partit
 // rawConn is a connection without a client's opinions.
 type rawConn struct {
 	net.Conn
-	buf []byte
-	id  int32
+	id int32
 }
 
 func (b *testBroker) raw(t testing.TB) *rawConn {

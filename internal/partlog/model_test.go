@@ -101,7 +101,6 @@ func (m *model) check() {
 		t.Fatalf("%+v; the model has %d to %d, stable %d", o, m.logStart, m.end, m.stable())
 	}
 	local := m.logStart
-	var whole []byte
 	at := local
 	for _, b := range m.batches {
 		if b.last < local {
@@ -112,7 +111,6 @@ func (m *model) check() {
 			t.Fatalf("reading at %d: base %d, %v; want %d", at, d.FirstBaseOffset, err, b.base)
 		}
 		d.Records.Release()
-		whole = append(whole, b.raw...)
 		at = b.last + 1
 	}
 	m.checkTimes(local)

@@ -25,8 +25,7 @@ func changed(t *testing.T, b []byte, change func(h *batch.Header)) []byte {
 func TestAppendRefuses(t *testing.T) {
 	ts := epoch0.UnixMilli()
 	good := plain(3, ts, 10).build(t)
-	gap := plain(1, ts, 10).build(t)
-	gap = batch.AppendHeader(nil, &batch.Header{LastOffsetDelta: 0, BaseTimestamp: ts, MaxTimestamp: ts, ProducerID: -1, BaseSequence: -1, NumRecords: 1},
+	gap := batch.AppendHeader(nil, &batch.Header{LastOffsetDelta: 0, BaseTimestamp: ts, MaxTimestamp: ts, ProducerID: -1, BaseSequence: -1, NumRecords: 1},
 		appendRecord(nil, 0, 1, []byte("k"), []byte("v")))
 	noKey := plain(1, ts, 10)
 	noKey.records[0].key = nil
