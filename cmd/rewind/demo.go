@@ -119,5 +119,5 @@ func (c *jobCmd) Run(ctx context.Context) (err error) {
 		}
 		defer func() { pprof.StopCPUProfile(); err = errors.Join(err, f.Close()) }()
 	}
-	return backfill.ServeJob(ctx, c.Job, os.Stdout)
+	return backfill.ServeJob(ctx, c.Job, os.Stdin, os.Stdout)
 }

@@ -56,6 +56,9 @@ func RunJob(ctx context.Context, job Job, progress func(bytes int64), logs io.Wr
 	}
 	cmd := exec.CommandContext(ctx, self, JobCommand, string(in))
 	cmd.Stderr = logs
+	if _, err := cmd.StdinPipe(); err != nil { // open as long as this process lives
+		return Result{}, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return Result{}, err
@@ -91,8 +94,15 @@ func readJobLines(out io.Reader, progress func(int64)) (Result, error) {
 	return Result{}, errors.New("the reader ended without a result")
 }
 
-// ServeJob is the child's side: it does the job that arg describes and writes lines to out. An error is written there too, not returned.
-func ServeJob(ctx context.Context, arg string, out io.Writer) error {
+// ServeJob is the child's side: it does the job that arg describes and writes lines to out. An error is written there too, not returned. It gives up when in
+// ends: a parent that was killed must not leave a reader behind that waits for servers which have gone as well.
+func ServeJob(ctx context.Context, arg string, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with the process at the latest: a read of standard input cannot be interrupted
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
 	enc := json.NewEncoder(out)
 	var job Job
 	if err := json.Unmarshal([]byte(arg), &job); err != nil {
@@ -105,7 +115,7 @@ func ServeJob(ctx context.Context, arg string, out io.Writer) error {
 		}
 		last = time.Now()
 		if err := enc.Encode(jobLine{Progress: n}); err != nil {
-			os.Exit(1) // the parent has gone: nobody wants the result
+			cancel() // the parent has gone: nobody wants the result
 		}
 	})
 	if err != nil {
