@@ -45,14 +45,6 @@ type Retention struct {
 	Ms, Bytes int64
 }
 
-// RetentionOf is the total retention that a log's configuration asks for.
-func RetentionOf(c partlog.Config) *Retention {
-	if !c.Delete {
-		return nil
-	}
-	return &Retention{Ms: c.RetentionMs, Bytes: c.RetentionBytes}
-}
-
 // expiryMs is the newest timestamp that time retention takes away, and whether there is time retention.
 func (r *Retention) expiryMs(now time.Time) (int64, bool) {
 	if r == nil || r.Ms < 0 {
