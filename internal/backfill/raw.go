@@ -17,6 +17,9 @@ import (
 // rawVersion is the first flexible Fetch and the last that names topics, so that the raw reader needs no Metadata.
 const rawVersion = 12
 
+// rawRetry is the pause after an error that passes.
+const rawRetry = 200 * time.Millisecond
+
 const rawFrameLimit = 256 << 20
 
 // ReadRaw reads one partition to its end with one Fetch in flight and drops the records undecoded: what it measures is the way to the reader, not
@@ -70,7 +73,9 @@ type rawReader struct {
 func (r *rawReader) partition(p int32, until int64) error {
 	for idle := 0; r.next < until; {
 		before := r.next
-		if err := r.fetch(p); err != nil {
+		if err := r.fetch(p); kerr.IsRetriable(err) { // a broker that has just started
+			time.Sleep(rawRetry)
+		} else if err != nil {
 			return err
 		}
 		if r.next > before {

@@ -200,6 +200,11 @@ func measureNoDistance(ctx context.Context, l *lab) ([]Row, error) {
 	direct.Mode = backfill.ModeRaw
 	kafka := l.job(l.peer.addr(), topicOne, l.peer.until)
 	kafka.Mode = backfill.ModeRaw
+	warm := kafka
+	warm.Until = map[int32]int64{0: 1}
+	if _, err := backfill.RunJob(ctx, warm, nil, l.Logs); err != nil { // right after a start it cannot serve remote reads yet
+		return nil, err
+	}
 	res, err := l.alternate(ctx, side{"direct, raw reader", l.run(direct)}, side{"Apache Kafka remote, raw reader", l.run(kafka)})
 	if err != nil {
 		return nil, err
