@@ -172,7 +172,7 @@ func measureBrokerCPU(ctx context.Context, l *lab) ([]Row, error) {
 	segments := float64(l.Size) / float64(l.SegmentBytes) * float64(repeats)
 	return []Row{
 		{"broker CPU: direct / through it (at most 0.02)", direct, through, -0.02, "s"},
-		{"Fetch requests at the broker: direct / segments read", float64(fetches), segments, 0, ""},
+		{"all Fetch requests of the direct reads / segments read (each read ends with two that bring no location)", float64(fetches), segments, 0, ""},
 	}, nil
 }
 
