@@ -2,7 +2,7 @@
 // stead. It keeps what the protocol promises: responses in the order of the requests, none for a produce with acks=0, nothing of ours between
 // the steps of an authentication. What the handler does not want is streamed through, of requests the header alone is looked at.
 //
-// The library's dialer and the gateway use it. Policy (which requests, from where the answers) is the handler's. A Conn owns three goroutines and one
+// The library's dialer uses it; it is made for a gateway too. Policy (which requests, from where the answers) is the handler's. A Conn owns three goroutines and one
 // for each answer in the making; Run waits for them all.
 package clientconn
 

@@ -1,7 +1,7 @@
 // Package fetch puts one Fetch together from parts: it waits until there is enough to answer with, and shares the response's bytes out among the
 // partitions as KIP-74 says. What a part reads from (a local log, a remote segment, an upstream broker) it does not know.
 //
-// The broker, the dialer and the gateway use it. It starts no goroutines.
+// The broker and the dialer use it. It starts no goroutines.
 package fetch
 
 import (

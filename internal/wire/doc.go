@@ -2,7 +2,7 @@
 // headers, the tagged fields of KIP-1248 and KIP-1178, and a Fetch response that is written without copying a record byte. Message bodies are
 // franz-go's kmsg; only what kmsg does not know, or would copy, is coded here. docs/format/wire.md is its page.
 //
-// Broker, gateway, library and tools may import it. It keeps no state and starts no goroutine.
+// Broker, library and tools may import it. It keeps no state and starts no goroutine.
 package wire
 
 import "errors"
