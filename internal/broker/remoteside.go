@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/locate"
 	"github.com/rewind-kafka/rewind/internal/partlog"
@@ -57,18 +58,10 @@ func (r *remoteSide) open() error {
 	if err := r.openMetadata(cfg.MetadataPartitions); err != nil {
 		return err
 	}
-	memory := cfg.RemoteReadMemory
-	if memory <= 0 {
-		memory = 1 << 62 // no limit
-	}
-	r.budget = remote.NewBudget(memory)
-	if cfg.RemoteReadCache > 0 {
-		r.cache = remote.NewCache(r.budget, cfg.RemoteReadCache)
-	}
-	r.readers = remote.NewReader(remote.Options{
-		Budget: r.budget, Cache: r.cache, ChunkSize: cfg.RemoteReadChunk, Parallelism: cfg.RemoteReadParallelism, ReadAhead: cfg.RemoteReadAhead,
-		Deadline: cfg.RemoteFetchMaxWait, Metrics: r.b.metrics.remoteReads(), Logger: r.b.log,
-	})
+	o := readOptions(cfg)
+	o.Metrics, o.Logger = r.b.metrics.remoteReads(), r.b.log
+	r.budget, r.cache = o.Budget, o.Cache
+	r.readers = remote.NewReader(o)
 	r.pool = remote.NewPool(r.readers, maxPooledReaders, pooledReaderIdle)
 	r.resolver = locate.New(locate.Options{
 		RSM: r.rsm, Index: r.metadata.Index(), Logger: r.b.log, IndexCacheBytes: cfg.IndexCacheBytes, TxnIndexEmptyKnown: true,
@@ -84,6 +77,28 @@ func (r *remoteSide) open() error {
 	}
 	r.tier.Start()
 	return nil
+}
+
+// readOptions are the keys remote.read.*. There 0 switches a thing off, whereas the reader takes it for its default.
+func readOptions(cfg *config.Broker) remote.Options {
+	const unlimited = 1 << 62
+	memory := cfg.RemoteReadMemory
+	if memory == 0 {
+		memory = unlimited
+	}
+	o := remote.Options{
+		Budget: remote.NewBudget(memory), ChunkSize: cfg.RemoteReadChunk, Parallelism: max(cfg.RemoteReadParallelism, 1), ReadAhead: cfg.RemoteReadAhead,
+		Deadline: cfg.RemoteFetchMaxWait,
+	}
+	if o.ChunkSize == 0 {
+		// What a fetch wants is the size of a GET then. It is not known before the fetch comes, and the next one may cut otherwise: nothing is read ahead or shared.
+		o.ChunkSize, o.ReadAhead = 1<<30, false
+		return o
+	}
+	if cfg.RemoteReadCache > 0 {
+		o.Cache = remote.NewCache(o.Budget, cfg.RemoteReadCache)
+	}
+	return o
 }
 
 func (r *remoteSide) openMetadata(partitions int32) error {

@@ -192,7 +192,7 @@ var brokerKeys = []*Key{
 	},
 	{
 		Name: "remote.read.chunk.bytes", Kind: Int, Default: "4194304", check: integer(32, 0, 1<<30), unit: bytesUnit, bind: func(b *Broker) any { return &b.RemoteReadChunk },
-		Doc: "The size of one ranged GET. 0: no chunks, each read asks for what the fetch wants.",
+		Doc: "The size of one ranged GET. 0: each read asks for what the fetch wants, without read-ahead and cache.",
 	},
 	{
 		Name: "remote.read.memory.bytes", Kind: Long, Default: "67108864", check: integer(64, 0, maxLong), unit: bytesUnit, bind: func(b *Broker) any { return &b.RemoteReadMemory },

@@ -1,8 +1,8 @@
-// Package remote reads a partition's history out of segments that lie in an object store. It is the one reading path of the broker, the gateway and
+// Package remote reads a partition's history out of segments that lie in an object store. It is the one reading path of the broker and
 // the client library: whoever knows where an offset lies (a ResolveFunc) gets whole, checked record batches back, in order, at the speed of
 // the store.
 //
-// Who may import it: internal/fetch's users (broker, gateway), the root package's dialer, internal/locate (which makes Ranges), and the commands. It
+// Who may import it: the broker, the root package's dialer, internal/locate (which makes Ranges), and the commands. It
 // knows nothing of the Kafka protocol beyond record batches, and nothing of any particular store.
 //
 // The way of a byte:
