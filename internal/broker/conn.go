@@ -24,7 +24,7 @@ const (
 	// uncountedFrame: frames to this size are not counted in the budget of frames. So the small requests that keep clients alive never wait behind
 	// large ones, and what such frames take is bounded by the number of connections.
 	uncountedFrame = 64 << 10
-	// frameGrace and frameRate bound how long a frame may take from its size to its last byte; a frame that was counted must not be held for ever.
+	// frameGrace and frameRate: so long after its size a frame must have begun to come, and from then on come so fast. A frame that was counted holds up others.
 	frameGrace = 30 * time.Second
 	frameRate  = 64 << 10 // bytes a second
 	// maxSpare is the largest frame whose memory a connection keeps.
@@ -44,6 +44,7 @@ type conn struct {
 	// clientID and software are the last that the client gave; only the handler goroutine uses them.
 	clientID string
 
+	pace  pace        // of the frame that is being read; the reader goroutine's
 	spare chan []byte // frames whose memory may be used again
 	// fetching holds one token while a fetch is being answered. So a client that pipelines fetches and does not read holds one answer's memory.
 	fetching chan struct{}
@@ -193,8 +194,8 @@ func (c *conn) readRequest(size int) (request, error) {
 		}
 		req.counted = int64(size)
 	}
-	c.nc.SetReadDeadline(time.Now().Add(frameGrace + time.Duration(size/frameRate)*time.Second))
-	frame, err := wire.ReadFrame(c.r, c.srv.limits.requestBytes, buf)
+	c.pace = pace{c: c, began: time.Now()}
+	frame, err := wire.ReadFrame(&c.pace, c.srv.limits.requestBytes, buf)
 	if err == nil {
 		err = c.parse(&req, frame)
 	}
@@ -206,6 +207,25 @@ func (c *conn) readRequest(size int) (request, error) {
 		}
 	}
 	return req, err
+}
+
+// pace reads one frame. Each read may take as long as the bytes that have come so far allow, so that a peer which claims a large frame and goes
+// silent is found out after the grace, not after the time that the whole frame might have taken.
+type pace struct {
+	c     *conn
+	began time.Time
+	got   int
+	until time.Duration // after began: the deadline that is set
+}
+
+func (p *pace) Read(b []byte) (int, error) {
+	if until := frameGrace + time.Duration(p.got/frameRate)*time.Second; until != p.until {
+		p.until = until
+		p.c.nc.SetReadDeadline(p.began.Add(until))
+	}
+	n, err := p.c.r.Read(b)
+	p.got += n
+	return n, err
 }
 
 func (c *conn) parse(req *request, frame []byte) error {
