@@ -185,17 +185,12 @@ func (c *conn) readRequest(size int) (request, error) {
 	case buf = <-c.spare:
 	default:
 	}
-	if size > uncountedFrame {
-		if int64(size) > c.srv.limits.queuedBytes {
-			return req, fmt.Errorf("frame of %d bytes, queued.max.request.bytes is %d", size, c.srv.limits.queuedBytes)
-		}
-		if err := c.srv.frames.Acquire(c.ctx, int64(size)); err != nil {
-			return req, errGone
-		}
-		req.counted = int64(size)
+	if size > uncountedFrame && int64(size) > c.srv.limits.queuedBytes {
+		return req, fmt.Errorf("frame of %d bytes, queued.max.request.bytes is %d", size, c.srv.limits.queuedBytes)
 	}
-	c.pace = pace{c: c, began: time.Now()}
+	c.pace = pace{c: c, size: size, began: time.Now()}
 	frame, err := wire.ReadFrame(&c.pace, c.srv.limits.requestBytes, buf)
+	req.counted = c.pace.counted
 	if err == nil {
 		err = c.parse(&req, frame)
 	}
@@ -210,15 +205,26 @@ func (c *conn) readRequest(size int) (request, error) {
 }
 
 // pace reads one frame. Each read may take as long as the bytes that have come so far allow, so that a peer which claims a large frame and goes
-// silent is found out after the grace, not after the time that the whole frame might have taken.
+// silent is found out after the grace, not after the time that the whole frame might have taken. A large frame is counted once its first uncountedFrame bytes have
+// come: to claim costs nothing, and so must hold up nobody.
 type pace struct {
-	c     *conn
-	began time.Time
-	got   int
-	until time.Duration // after began: the deadline that is set
+	c       *conn
+	size    int
+	counted int64
+	began   time.Time
+	got     int
+	until   time.Duration // after began: the deadline that is set
 }
 
 func (p *pace) Read(b []byte) (int, error) {
+	if p.counted == 0 && p.got >= uncountedFrame {
+		asked := time.Now()
+		if err := p.c.srv.frames.Acquire(p.c.ctx, int64(p.size)); err != nil {
+			return 0, errGone
+		}
+		p.counted = int64(p.size)
+		p.began, p.until = p.began.Add(time.Since(asked)), 0 // the wait was not the peer's
+	}
 	if until := frameGrace + time.Duration(p.got/frameRate)*time.Second; until != p.until {
 		p.until = until
 		p.c.nc.SetReadDeadline(p.began.Add(until))
