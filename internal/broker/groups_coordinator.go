@@ -35,7 +35,11 @@ const (
 const queuedEvents = 128
 
 func newCoordinator(s *groupService, number int32, log offsetsLog) *coordinator {
-	return &coordinator{s: s, number: number, log: log, events: make(chan func(), queuedEvents), groups: map[string]*group.Group{}, due: map[string]time.Time{}}
+	c := &coordinator{s: s, number: number, log: log, events: make(chan func(), queuedEvents), groups: map[string]*group.Group{}, due: map[string]time.Time{}}
+	if o := log.Offsets(); o.LogStart == o.LogEnd {
+		c.state.Store(coordinatorReady) // nothing to read: the first client of a new node is not told to wait
+	}
+	return c
 }
 
 func (c *coordinator) ready() error {
