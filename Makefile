@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-log test-tier test-library test-clients test-stores test-broker test-kill fuzz clean
+.PHONY: all build demo test check peers lint test-golden test-log test-tier test-library test-clients test-stores test-broker test-kill test-race clean
 
 all: build
 
@@ -21,6 +21,15 @@ peers:
 
 test: peers lint
 	$(GOTEST) -p 2 ./...
+	$(MAKE) test-race
+
+# The packages with goroutines once more under the race detector, which needs a C compiler.
+RACE := . ./internal/remote/... ./internal/fetch/... ./internal/session/... ./internal/clientconn/... ./internal/partlog/... ./internal/tier/... ./internal/locate/... \
+	./internal/broker/... ./internal/fileserver/... ./httpfetcher/...
+test-race:
+	@if command -v gcc >/dev/null || command -v cc >/dev/null; then echo "go test -race -short"; CGO_ENABLED=1 $(TEST_ENV) go test -race -short -timeout 20m -p 2 $(RACE); \
+	elif [ -n "$${CI:-}" ]; then echo "no C compiler for the race detector"; exit 1; \
+	else echo "no C compiler: the race detector is left out"; fi
 
 # What a person runs before a commit: no peers, a few minutes at most.
 check: lint

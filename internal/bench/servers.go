@@ -114,13 +114,27 @@ func (p *peer) start(ctx context.Context, distant bool) error {
 	if p.until == nil {
 		p.until = make(map[string]map[int32]int64)
 	}
-	if p.port == 0 {
-		port, err := freePorts()
-		if err != nil {
+	if p.port != 0 {
+		return p.launch(ctx, distant)
+	}
+	var err error
+	for range startTries { // a port that was free may be taken by the time that the broker wants it
+		if p.port, err = freePorts(); err != nil {
 			return err
 		}
-		p.port = port
+		if err = p.launch(ctx, distant); err == nil {
+			return nil
+		}
+		if e := os.RemoveAll(p.dir); e != nil { // it knows the port
+			return errors.Join(err, e)
+		}
 	}
+	return err
+}
+
+const startTries = 3
+
+func (p *peer) launch(ctx context.Context, distant bool) error {
 	if err := p.script(ctx, distant, "start", strconv.Itoa(p.port), p.dir); err != nil {
 		return err
 	}

@@ -53,6 +53,9 @@ func (c *Conn) writeHoldingTurn(p *pending, write func(correlationID int32) erro
 	}
 	c.mu.Unlock()
 	if err := write(p.correlationID); err != nil {
+		if c.ctx.Err() != nil { // closed meanwhile, or before: a select takes a free turn as readily as the end
+			return ErrClosed
+		}
 		return fmt.Errorf("writing to the broker: %w", err)
 	}
 	return nil
