@@ -129,9 +129,8 @@ func TestApacheKafkaServesWhatWeTiered(t *testing.T) {
 		})
 	}
 	for timestamp, want := range map[int64]int64{-2: 0, -4: tiered + 1, -5: tiered, -1: end} {
-		if got := broker.listOffset(ctx, tp.Topic, timestamp); got != want {
-			t.Errorf("ListOffsets %d: %d, want %d", timestamp, got, want)
-		}
+		// The broker knows its latest tiered offset only once the task that tiers has run.
+		waitFor(t, fmt.Sprintf("ListOffsets %d to be %d", timestamp, want), func() bool { return broker.listOffset(ctx, tp.Topic, timestamp) == want })
 	}
 
 	req := kmsg.NewPtrDeleteTopicsRequest()
