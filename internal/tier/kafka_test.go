@@ -2,6 +2,7 @@ package tier
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
