@@ -221,8 +221,8 @@ func (d *Dialer) opener(l *remotestorage.Location, b *brokerConn) (remotestorage
 		}
 	}
 	b.trustOwnHost(l)
-	if !d.http.Allowed(l) {
-		return nil, fmt.Errorf("opening %s: %w", objectName(l), remotestorage.ErrUntrusted)
+	if err := d.http.Check(l); err != nil {
+		return nil, fmt.Errorf("opening %s: %w (AllowedHosts and AllowedRoots of the options name more)", objectName(l), err)
 	}
 	return d.http, nil
 }

@@ -91,14 +91,14 @@ func (f *Fetcher) AllowBroker(hostport string, remote net.Addr) error {
 	return f.trust.allow(hostport, isLoopbackAddr(remote))
 }
 
-// Allowed tells whether a location would be opened, as far as that can be told before its host's name is resolved.
-func (f *Fetcher) Allowed(l *remotestorage.Location) bool {
+// Check tells why a location would not be opened, as far as that can be told before its host's name is resolved; nil if it would.
+func (f *Fetcher) Check(l *remotestorage.Location) error {
 	if l.SignedRemoteLogSegmentLocation != "" {
 		_, err := f.parse(l.SignedRemoteLogSegmentLocation)
-		return err == nil
+		return err
 	}
 	_, err := f.localPath(l.RemoteLogSegmentLocation)
-	return err == nil
+	return err
 }
 
 // Close closes idle connections. Bodies that are still being read stay open.

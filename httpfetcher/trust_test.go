@@ -81,7 +81,7 @@ func TestWhatIsAllowedByName(t *testing.T) {
 		{"http://store.example:x/", false},
 		{"http://\x00/", false},
 	} {
-		if got := f.Allowed(signed(c.url)); got != c.want {
+		if got := f.Check(signed(c.url)) == nil; got != c.want {
 			t.Errorf("%s: allowed %v, want %v", c.url, got, c.want)
 		}
 		if c.want {

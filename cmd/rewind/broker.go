@@ -87,6 +87,9 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, front.close()) }()
+	if front.signer == nil && strings.HasPrefix(cfg.Store, "file://") {
+		log.Warn("locations in a directory store are not signed without http.listen: clients that cannot open the directory themselves read through the broker", "store", cfg.Store)
+	}
 	rsm, store, err := openRemote(ctx, cfg, front.signer, log)
 	if err != nil {
 		return err

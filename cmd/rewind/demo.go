@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
+	"strings"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/backfill"
@@ -23,10 +24,10 @@ type demoCmd struct {
 	StoreLatency    *time.Duration `help:"Wait before the first byte of every read from the demo's own store (30ms); a real store has its own."`
 	StoreStreamRate *size          `help:"Bytes a second that one stream from the demo's own store gives, 0 for no limit (100MB)."`
 
-	Size         size   `help:"How much history to load and read back." default:"512MiB"`
+	Size         size   `help:"How much history to read back; up to two segments more are loaded, of which the last stays local." default:"512MiB"`
 	RecordBytes  int    `help:"Bytes of key and value of a record." default:"1024"`
 	SegmentBytes size   `help:"segment.bytes of the topic." default:"64MiB"`
-	Store        string `help:"Object store URL, such as s3://bucket?region=...; default is a directory of the demo's own."`
+	Store        string `help:"Object store URL, such as s3://bucket?region=..., or file:///dir; default is a directory that is removed."`
 	Dir          string `help:"Keep the data here; default is a temporary directory that is removed."`
 	JSON         bool   `help:"Print one JSON object instead of the table."`
 	Verbose      bool   `help:"Show the servers' logs."`
@@ -38,7 +39,7 @@ func (c *demoCmd) Run(ctx context.Context) error {
 		Dir: c.Dir, Progress: os.Stderr, Logs: logs(c.Verbose),
 	}
 	switch {
-	case c.Store == "":
+	case c.Store == "" || strings.HasPrefix(c.Store, "file://"):
 		o.Latency, o.StreamRate = 30*time.Millisecond, 100e6
 		if c.StoreLatency != nil {
 			o.Latency = *c.StoreLatency

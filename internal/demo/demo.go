@@ -109,10 +109,10 @@ func Run(ctx context.Context, o Options) (res Report, err error) {
 }
 
 func (d *demo) startStore(ctx context.Context) (err error) {
-	if d.Store != "" {
+	root := d.root()
+	if root == "" {
 		return nil
 	}
-	root := filepath.Join(d.dir, "store")
 	for _, dir := range []string{root, filepath.Dir(d.keyFile())} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -121,6 +121,18 @@ func (d *demo) startStore(ctx context.Context) (err error) {
 	d.store, err = control.Start(ctx, d.Logs, "store", "--control", "--root", root, "--key-file", d.keyFile(), "--listen", "127.0.0.1:0",
 		"--store-latency", d.Latency.String(), "--store-stream-rate", fmt.Sprint(d.StreamRate))
 	return err
+}
+
+// root is the directory that the demo's own front serves; "" for a store that is served elsewhere.
+func (d *demo) root() string {
+	if d.Store == "" {
+		return filepath.Join(d.dir, "store")
+	}
+	root, ok := strings.CutPrefix(d.Store, "file://")
+	if !ok {
+		return ""
+	}
+	return root
 }
 
 func (d *demo) keyFile() string { return filepath.Join(d.dir, "data", "location.key") }
@@ -151,11 +163,11 @@ func (d *demo) brokerConfig(more string) string {
 	line("offsets.topic.num.partitions", 1)
 	line("store.latency.ms", d.Latency.Milliseconds())
 	line("store.stream.rate", d.StreamRate)
-	if d.Store != "" {
-		line("store", d.Store)
-	} else {
-		line("store", "file://"+filepath.Join(d.dir, "store"))
+	if root := d.root(); root != "" {
+		line("store", "file://"+root)
 		line("http.advertised.listener", d.store.Ready.HTTP)
+	} else {
+		line("store", d.Store)
 	}
 	b.WriteString(more)
 	return b.String()

@@ -17,8 +17,14 @@ type Report struct {
 	Reads   []Read  `json:"reads"`
 }
 
-// check compares count, bytes and digest of every path with the first's.
+// ErrNotDirect: the direct read went through the broker.
+var ErrNotDirect = errors.New("what should have been read directly came through the broker (--verbose shows why)")
+
+// check compares count, bytes and digest of every path with the first's, and sees that the direct one was direct.
 func (r *Report) check() error {
+	if last := r.Reads[len(r.Reads)-1]; last.BrokerBytes > last.Bytes/2 {
+		return fmt.Errorf("%w: %d of %d bytes", ErrNotDirect, last.BrokerBytes, last.Bytes)
+	}
 	for _, x := range r.Reads {
 		first := r.Reads[0]
 		if x.Records != first.Records || x.Bytes != first.Bytes || x.Digest != first.Digest {
