@@ -29,6 +29,7 @@ type Faults struct {
 // NewFaults starts a proxy before addr until the test ends. Never measure throughput through it.
 func NewFaults(t testing.TB, addr string) *Faults {
 	t.Helper()
+	zerolog.SetGlobalLevel(zerolog.Disabled) // some toxics write a line for each chunk to a global logger
 	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), t.Name(), "127.0.0.1:0", addr)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
