@@ -235,7 +235,7 @@ func TestOffsetsSurviveCompaction(t *testing.T) {
 	}
 	log := b.partition(offsetsTopic, 0).log
 	before := log.Stats().Size
-	if err := errors.Join(log.Roll(true), log.Compact(t.Context())); err != nil {
+	if err := errors.Join(log.Roll(), log.Compact(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if after := log.Stats().Size; after > before/2 {

@@ -93,8 +93,11 @@ type Options struct {
 	// LeaderEpoch is the epoch that appended batches get.
 	LeaderEpoch int32
 	// Files bounds the open files of many logs together; nil gives the log a small bound of its own.
-	Files  *Files
-	Logger *slog.Logger     // nil: discarded
+	Files *Files
+	// OnRoll is called, without a lock, by an Append or an ApplyRetention that has closed a segment, when its other work is done. It must not block. nil:
+	// nobody is told.
+	OnRoll func()
+	Logger *slog.Logger     // nil: discarded; its lines name the partition
 	Clock  func() time.Time // nil: time.Now
 }
 

@@ -23,16 +23,27 @@ func (l *Log) Append(records []byte, origin Origin) (AppendInfo, error) {
 	if len(records) > c.SegmentBytes {
 		return AppendInfo{}, fmt.Errorf("%w: %d bytes, allowed are %d", ErrBatchListTooLarge, len(records), c.SegmentBytes)
 	}
-	info, err := l.append(records, batches, origin, c)
+	info, rolled, err := l.appendLocked(records, batches, origin, c)
 	if err == nil && !info.Duplicate {
 		l.wakers.wake()
+	}
+	if rolled {
+		l.onRoll()
 	}
 	return info, err
 }
 
-func (l *Log) append(records []byte, batches []checked, origin Origin, c *Config) (AppendInfo, error) {
+// appendLocked tells besides whether a segment was closed, which may be so after an error too.
+func (l *Log) appendLocked(records []byte, batches []checked, origin Origin, c *Config) (info AppendInfo, rolled bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	info, err = l.append(records, batches, origin, c)
+	rolled, l.rolled = l.rolled, false
+	return info, rolled, err
+}
+
+// append: l.mu is held.
+func (l *Log) append(records []byte, batches []checked, origin Origin, c *Config) (AppendInfo, error) {
 	if err := l.usable(); err != nil {
 		return AppendInfo{}, err
 	}
@@ -229,30 +240,13 @@ func (l *Log) mustRoll(s *seg, h *hot, size int, largest, lastOffset int64, c *C
 		len(h.time)/segment.TimeEntrySize >= c.SegmentIndexBytes/segment.TimeEntrySize-1
 }
 
-// Roll closes the active segment and begins a new one: at once if force is set and there is something in it, else only if segment.ms has passed
-// since its first record was written.
-func (l *Log) Roll(force bool) error {
+// Roll closes the active segment, if there is something in it, and begins a new one. Only tests, also those of other packages, ask for that: a log rolls by
+// itself as it is appended to.
+func (l *Log) Roll() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
-	}
-	s := l.active()
-	if s.size.Load() == 0 {
-		return nil
-	}
-	h, err := l.heat(s)
-	if err != nil {
-		return storageError(err)
-	}
-	if !force {
-		began := h.firstTimestamp
-		if began < 0 {
-			began = s.createdMs
-		}
-		if l.clock().UnixMilli()-began <= l.config.Load().SegmentMs {
-			return nil
-		}
 	}
 	if err := l.roll(); err != nil {
 		return storageError(err)
@@ -289,6 +283,7 @@ func (l *Log) roll() error {
 	l.unflushed = append(l.unflushed, s.base)
 	l.commit.advance(end)
 	l.addSegment(next)
+	l.rolled = true
 	return nil
 }
 

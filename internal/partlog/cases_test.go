@@ -21,7 +21,7 @@ func TestCase01_OffsetCompactedAwayAtASegmentsEnd(t *testing.T) {
 	mustAppend(t, l, b)
 	// As compaction leaves it: the segment's last offsets 2 to 9 are gone, the next one begins at 10.
 	l.state.logEnd = 10
-	if err := l.Roll(true); err != nil {
+	if err := l.Roll(); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, l, plain(1, epoch0.UnixMilli(), 10).build(t))
@@ -59,7 +59,7 @@ func TestCase05_EmptyBatch(t *testing.T) {
 	l := mustOpen(t, compactOptions(vfs.NewMem(), c))
 	mustAppend(t, l, plain(3, epoch0.UnixMilli(), 10).producer(1, 0, 0).build(t))
 	mustAppend(t, l, plain(3, epoch0.UnixMilli(), 10).build(t)) // the same keys
-	if err := l.Roll(true); err != nil {
+	if err := l.Roll(); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Compact(context.Background()); err != nil {
@@ -160,7 +160,7 @@ func TestCase03_MarkerInTheLocalLog(t *testing.T) {
 	s := plain(2, epoch0.UnixMilli(), 10).producer(9, 0, 0)
 	s.transactional = true
 	mustAppend(t, l, s.build(t))
-	if err := l.Roll(true); err != nil {
+	if err := l.Roll(); err != nil {
 		t.Fatal(err)
 	}
 	if _, complete := l.AbortedEntries(0, 2); complete {

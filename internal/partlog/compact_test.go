@@ -214,7 +214,7 @@ func TestCompactDropsTombstonesAfterTheirTime(t *testing.T) {
 	}{{0, 1}, {500 * time.Millisecond, 1}, {600 * time.Millisecond, 0}} {
 		c.now = c.now.Add(step.pass)
 		mustAppend(t, l, plain(1, epoch0.UnixMilli(), 10).build(t))
-		if err := l.Roll(true); err != nil {
+		if err := l.Roll(); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Compact(context.Background()); err != nil {

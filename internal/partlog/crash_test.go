@@ -219,7 +219,7 @@ func (r *crashRig) step() {
 		r.acked = len(r.sent)
 		r.checkpoint()
 	case k == 15:
-		if err := r.log.Roll(true); err != nil {
+		if err := r.log.Roll(); err != nil {
 			r.t.Fatal(err)
 		}
 	case k == 16:

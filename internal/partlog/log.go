@@ -30,6 +30,7 @@ type Log struct {
 	ownsFiles bool
 	logger    *slog.Logger
 	clock     func() time.Time
+	onRoll    func()
 	config    atomic.Pointer[Config]
 	epochs    *epoch.Cache
 	commit    commit
@@ -51,6 +52,7 @@ type Log struct {
 	// heldEpochs is the epoch history from before the log start moved to where nobody has written it down yet; see dropEpochsBelow.
 	heldEpochs  []remotestorage.EpochStart
 	leaderEpoch int32
+	rolled      bool    // a segment was closed, which OnRoll has not been told yet
 	dirDirty    bool    // files were made whose names are not synced
 	dirty       bool    // something was appended since the last flush
 	appended    bool    // something was appended since the last ReleaseIdle

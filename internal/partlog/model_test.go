@@ -183,7 +183,7 @@ func TestAgainstModel(t *testing.T) {
 			"commit":      func(t *rapid.T) { m.t = t; m.decide(int64(rapid.IntRange(10, 12).Draw(t, "pid")), true) },
 			"abort":       func(t *rapid.T) { m.t = t; m.decide(int64(rapid.IntRange(10, 12).Draw(t, "pid")), false) },
 			"roll": func(t *rapid.T) {
-				if err := m.log.Roll(true); err != nil {
+				if err := m.log.Roll(); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -28,7 +28,7 @@ func Open(o Options) (*Log, error) {
 }
 
 func newLog(o Options) *Log {
-	l := &Log{fs: o.FS, dir: o.Dir, tp: o.TP, files: o.Files, logger: o.Logger, clock: o.Clock, leaderEpoch: o.LeaderEpoch}
+	l := &Log{fs: o.FS, dir: o.Dir, tp: o.TP, files: o.Files, logger: o.Logger, clock: o.Clock, onRoll: o.OnRoll, leaderEpoch: o.LeaderEpoch}
 	if l.fs == nil {
 		l.fs = vfs.Default
 	}
@@ -40,6 +40,9 @@ func newLog(o Options) *Log {
 	}
 	if l.clock == nil {
 		l.clock = time.Now
+	}
+	if l.onRoll == nil {
+		l.onRoll = nop
 	}
 	l.config.Store(&o.Config)
 	l.state.highestRemote = -1

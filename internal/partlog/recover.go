@@ -97,13 +97,20 @@ func (l *Log) recover(recoveryPoint int64) (end int64, err error) {
 	return end, atomicfile.SyncDir(l.fs, l.dir)
 }
 
+// errCutOff is the cause that the log names where nothing else is wrong.
+var errCutOff = errors.New("the last batch is not there as a whole")
+
 func (l *Log) cutTail(s *seg, r *rebuilt, recoveryPoint int64) error {
 	level, msg := l.logger.Info, "cutting off a torn tail"
 	if r.end < recoveryPoint {
 		// Either the checkpoint is of an earlier log of this name, or the disk lost what it had promised to keep.
 		level, msg = l.logger.Error, "log is damaged below its recovery point, cutting it off there"
 	}
-	level(msg, "partition", l.tp.String(), "segment", s.base, "position", r.good, "size", s.size.Load(), "offset", r.end, "recovery_point", recoveryPoint, "cause", r.cause)
+	cause := r.cause
+	if cause == nil {
+		cause = errCutOff
+	}
+	level(msg, "partition", l.tp.String(), "segment", s.base, "position", r.good, "size", s.size.Load(), "offset", r.end, "recovery_point", recoveryPoint, "cause", cause)
 	l.files.forget(l.path(s.base, segment.LogSuffix))
 	if err := truncate(l.fs, l.dir, segment.FileName(s.base, segment.LogSuffix), r.good); err != nil {
 		return err

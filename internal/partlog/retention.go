@@ -22,8 +22,24 @@ type doomed struct {
 // local.retention.* counts here, and only segments that are wholly in the remote tier go; the total retention is the tiers', which call AdvanceLogStart.
 // Segments wholly below the log start go in any case. The active segment goes only after a roll, when all its records are too old.
 func (l *Log) ApplyRetention(now time.Time) ([]DeletedSegment, error) {
+	deleted, rolled, err := l.retainLocked(now)
+	if rolled {
+		l.onRoll()
+	}
+	return deleted, err
+}
+
+// retainLocked tells besides whether the active segment was closed.
+func (l *Log) retainLocked(now time.Time) (deleted []DeletedSegment, rolled bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	deleted, err = l.retain(now)
+	rolled, l.rolled = l.rolled, false
+	return deleted, rolled, err
+}
+
+// retain: l.mu is held.
+func (l *Log) retain(now time.Time) ([]DeletedSegment, error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func tenSegments(t *testing.T, o Options) *Log {
 		}
 		mustAppend(t, l, s.build(t))
 		if i < 10 {
-			if err := l.Roll(true); err != nil {
+			if err := l.Roll(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -233,7 +233,7 @@ func TestTierable(t *testing.T) {
 	s.transactional = true
 	mustAppend(t, l, s.build(t))
 	for range 2 {
-		if err := l.Roll(true); err != nil {
+		if err := l.Roll(); err != nil {
 			t.Fatal(err)
 		}
 		mustAppend(t, l, plain(1, epoch0.UnixMilli(), 10).build(t))

@@ -25,7 +25,7 @@ func TestTornSnapshotIsWrittenAgain(t *testing.T) {
 
 		l = mustOpen(t, o) // not after a clean stop
 		if roll {
-			if err := l.Roll(true); err != nil {
+			if err := l.Roll(); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -141,7 +141,7 @@ func script(n *node, m *model, steps int, rng *rand.Rand) error {
 				return err
 			}
 		}
-		if err := n.log.Roll(true); err != nil {
+		if err := n.log.Roll(); err != nil {
 			return err
 		}
 		if i%2 == 1 {
@@ -269,7 +269,7 @@ func checkAfterPowerLoss(t *testing.T, at moment) error {
 	if err := n.check(at.store, at.model); err != nil {
 		return fmt.Errorf("before recovery: %w", err)
 	}
-	if err := n.log.Roll(true); err != nil {
+	if err := n.log.Roll(); err != nil {
 		return err
 	}
 	if err := n.settle(); err != nil {

@@ -35,7 +35,7 @@ func TestMetadataDiskFails(t *testing.T) {
 			}
 			m := &model{}
 			for range 3 {
-				if err := errors.Join(m.append(n.log), n.log.Roll(true)); err != nil {
+				if err := errors.Join(m.append(n.log), n.log.Roll()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -182,7 +182,7 @@ func tierOn(t *testing.T, data, objects string, tp remotestorage.TopicIDPartitio
 			t.Fatal(err)
 		}
 		if i%9 == 8 {
-			if err := n.log.Roll(true); err != nil {
+			if err := n.log.Roll(); err != nil {
 				t.Fatal(err)
 			}
 		}

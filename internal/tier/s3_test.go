@@ -70,7 +70,7 @@ func TestTieringToS3OverABadLine(t *testing.T) {
 			if err := m.append(n.log); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.log.Roll(true); err != nil {
+			if err := n.log.Roll(); err != nil {
 				t.Fatal(err)
 			}
 		}
