@@ -151,6 +151,9 @@ func (s *Store) wrap(verb, key string, err error) error {
 	if e.sentinel == nil {
 		e.sentinel = sentinelOf(err)
 	}
+	if errors.Is(e.sentinel, remotestorage.ErrNoBucket) {
+		e.text = verb + " " + s.place(key) + ": " + remotestorage.ErrNoBucket.Error() + ": " + withoutQueries(err.Error())
+	}
 	return e
 }
 

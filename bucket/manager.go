@@ -72,7 +72,7 @@ func (m *Manager) Ping(ctx context.Context) error {
 		return m.s.wrap("reaching", "", err)
 	}
 	if !ok {
-		return fmt.Errorf("reaching %s: %w", m.s.URL, remotestorage.ErrNotFound)
+		return fmt.Errorf("reaching %s: %w", m.s.URL, remotestorage.ErrNoBucket)
 	}
 	return nil
 }

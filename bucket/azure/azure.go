@@ -132,6 +132,9 @@ func sentinel(err error) error {
 	if !errors.As(err, &re) {
 		return nil
 	}
+	if re.ErrorCode == string(bloberror.ContainerNotFound) {
+		return remotestorage.ErrNoBucket
+	}
 	switch re.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return remotestorage.ErrDenied

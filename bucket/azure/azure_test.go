@@ -80,6 +80,9 @@ func TestSentinels(t *testing.T) {
 			t.Errorf("%d: %v, want %v", status, got, want)
 		}
 	}
+	if got := sentinel(&azcore.ResponseError{StatusCode: 404, ErrorCode: "ContainerNotFound"}); got != remotestorage.ErrNoBucket {
+		t.Errorf("no container: %v", got)
+	}
 	if got := sentinel(errors.New("reset")); got != nil {
 		t.Errorf("reset: %v", got)
 	}

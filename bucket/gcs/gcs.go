@@ -102,7 +102,10 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 }
 
 func sentinel(err error) error {
-	if errors.Is(err, storage.ErrObjectNotExist) || errors.Is(err, storage.ErrBucketNotExist) {
+	if errors.Is(err, storage.ErrBucketNotExist) {
+		return remotestorage.ErrNoBucket
+	}
+	if errors.Is(err, storage.ErrObjectNotExist) {
 		return remotestorage.ErrNotFound
 	}
 	var ge *googleapi.Error

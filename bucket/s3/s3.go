@@ -150,7 +150,9 @@ func sentinel(err error) error {
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		switch code := api.ErrorCode(); {
-		case code == "NoSuchKey", code == "NoSuchBucket", code == "NotFound":
+		case code == "NoSuchBucket":
+			return remotestorage.ErrNoBucket
+		case code == "NoSuchKey", code == "NotFound":
 			return remotestorage.ErrNotFound
 		case code == "InvalidRange":
 			return remotestorage.ErrRange
