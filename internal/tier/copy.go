@@ -79,6 +79,7 @@ func (t *Tier) copySegment(ctx context.Context, v *view, f partlog.SegmentFiles)
 	}
 	t.metrics.copiedSegments.Inc()
 	t.metrics.copiedBytes.Add(float64(f.Data.Log.Size))
+	t.o.Logger.Info("segment copied", "partition", v.TP.String(), "base", f.Base, "end", f.End, "bytes", f.Data.Log.Size)
 	return t.letGo(v, f)
 }
 

@@ -41,11 +41,12 @@ var (
 
 // Reasons are what an operator can tell apart.
 const (
-	reasonLocal  = "local"
-	reasonSlow   = "store slow"
-	reasonFull   = "store full"
-	reasonDenied = "store denied access"
-	reasonAway   = "store away"
+	reasonLocal    = "local"
+	reasonSlow     = "store slow"
+	reasonFull     = "store full"
+	reasonDenied   = "store denied access"
+	reasonNoBucket = "bucket does not exist"
+	reasonAway     = "store away"
 )
 
 func reasonOf(err error) string {
@@ -59,6 +60,8 @@ func reasonOf(err error) string {
 		return reasonFull
 	case errors.Is(err, remotestorage.ErrDenied) || errors.Is(err, fs.ErrPermission):
 		return reasonDenied
+	case errors.Is(err, remotestorage.ErrNoBucket):
+		return reasonNoBucket
 	}
 	return reasonAway
 }

@@ -31,8 +31,8 @@ func newMetrics(reg prometheus.Registerer, t *Tier) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.copiedBytes, m.copiedSegments, m.deletedSegments, m.errors,
-		gauge("copy_lag_bytes", "Bytes of closed segments that are not in the store yet.", func() float64 { b, _ := t.lag(); return float64(b) }),
-		gauge("copy_lag_segments", "Closed segments that are not in the store yet.", func() float64 { _, n := t.lag(); return float64(n) }),
+		gauge("copy_lag_bytes", "Bytes of closed segments that are not in the store yet, as of each partition's last turn.", func() float64 { b, _ := t.lag(); return float64(b) }),
+		gauge("copy_lag_segments", "Closed segments that are not in the store yet, as of each partition's last turn.", func() float64 { _, n := t.lag(); return float64(n) }),
 		gauge("failing_partitions", "Partitions whose tiering fails at present.", func() float64 { return float64(t.episode.size()) }),
 	} {
 		if err := reg.Register(c); err != nil {

@@ -33,7 +33,7 @@ type Partition struct {
 	Log Log
 	// Retention is the total one over both tiers (retention.ms, retention.bytes); nil for a topic whose cleanup.policy does not delete.
 	Retention *Retention
-	// CopyDisabled is remote.copy.disable: nothing new is copied, what is remote is still read, retained and deleted.
+	// CopyDisabled is remote.log.copy.disable: nothing new is copied, what is remote is still read, retained and deleted.
 	CopyDisabled bool
 	// RemoteOff is the owner's word that the remote part may go: remote storage was switched off with remote.log.delete.on.disable. What is still remote is
 	// deleted, nothing is copied. A log without remote storage and without that word is left alone.

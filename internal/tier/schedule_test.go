@@ -244,3 +244,21 @@ func TestLocalFailureIsNamed(t *testing.T) {
 		t.Errorf("error %v, reason %s", err, reasonOf(err))
 	}
 }
+
+func TestCopyIsLogged(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	r := newRigWith(t, fakeRecordLogs(1), newMemStore(), Options{Registerer: reg}, Partition{TP: tpOf(0), Log: tens(2, 0)})
+	r.settle()
+	if n := r.out.count(`level=INFO msg="segment copied" partition=orders-0 base=`); n != 2 || r.out.count("base=10 end=19 bytes=100\n") != 1 {
+		t.Errorf("%d lines:\n%s", n, r.out)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if strings.Contains(f.GetName(), "copy_lag") && !strings.Contains(f.GetHelp(), "last turn") {
+			t.Errorf("%s: %s", f.GetName(), f.GetHelp())
+		}
+	}
+}

@@ -514,6 +514,8 @@ func TestReasons(t *testing.T) {
 		{store(fmt.Errorf("%w: x", errStalled)), reasonSlow},
 		{store(fmt.Errorf("writing: %w", syscall.ENOSPC)), reasonFull},
 		{store(remotestorage.ErrDenied), reasonDenied},
+		{store(fmt.Errorf("writing: %w", remotestorage.ErrNoBucket)), reasonNoBucket},
+		{store(remotestorage.ErrNotFound), reasonAway},
 		{store(fmt.Errorf("%w: x", errLocal)), reasonLocal},
 		{errDisk, reasonLocal},
 		{errors.Join(nil, store(syscall.ENOSPC)), reasonFull},
