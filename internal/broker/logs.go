@@ -275,7 +275,8 @@ func (b *Broker) openPartition(t *topics.Topic, n int32, conf *atomic.Pointer[co
 	key := logdir.TopicPartition{Topic: tp.Topic, Partition: n}
 	log, err := partlog.Open(partlog.Options{
 		FS: b.fs, Dir: path, TP: tp, Config: b.logConfig(conf.Load()), Clean: b.dir.Clean(), RecoveryPoint: c.recovery[key],
-		LogStartOffset: c.logStart[key], LeaderEpoch: b.dir.LeaderEpoch(), Files: b.files, Logger: b.log.With("partition", tp.String()), Clock: b.now,
+		LogStartOffset: c.logStart[key], LeaderEpoch: b.dir.LeaderEpoch(), Files: b.files, Logger: b.log, Clock: b.now,
+		OnRoll: func() { b.segmentClosed(tp, conf.Load()) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("opening partition %s: %w", tp, err)

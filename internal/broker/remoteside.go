@@ -167,6 +167,13 @@ func (r *remoteSide) kick(tp remotestorage.TopicIDPartition) {
 	}
 }
 
+// segmentClosed has a closed segment copied soon. It is called in the middle of a producer's request.
+func (b *Broker) segmentClosed(tp remotestorage.TopicIDPartition, c *config.Topic) {
+	if b.remote != nil && c.RemoteStorage {
+		b.remote.kick(tp)
+	}
+}
+
 // disable gives up what is remote of a topic that was taken off remote storage.
 func (r *remoteSide) disable(p *partition) {
 	if err := r.tier.DisableRemote(p.tp); err != nil {
