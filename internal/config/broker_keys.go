@@ -106,7 +106,7 @@ var brokerKeys = []*Key{
 	topicDefault("log.retention.bytes", "retention.bytes"),
 	{
 		Name: "log.retention.check.interval.ms", Kind: Long, Default: "300000", check: integer(64, 1, maxMillis), unit: millisUnit, bind: func(b *Broker) any { return &b.RetentionCheckInterval },
-		Doc: "How often retention is applied.",
+		Doc: "How often retention is applied to the local log. local.retention.ms and local.retention.bytes act at these times, too: a copied segment stays local until the next.",
 	},
 	scaledDefault("log.retention.hours", "retention.ms", "168", "hours", integer(32, -1, maxInt)),
 	scaledDefault("log.retention.minutes", "retention.ms", "", "minutes", integer(32, -1, maxInt)),
@@ -176,7 +176,7 @@ var brokerKeys = []*Key{
 	},
 	{
 		Name: "remote.log.manager.task.interval.ms", Kind: Long, Default: "30000", check: integer(64, 1, maxMillis), unit: millisUnit, bind: func(b *Broker) any { return &b.TierInterval },
-		Doc: "How often partitions are looked through for segments to copy or to delete.",
+		Doc: "How often partitions are looked through for segments to copy or to delete, besides whenever a segment is closed.",
 	},
 	{
 		Name: "remote.log.metadata.topic.num.partitions", Kind: Int, Default: "50", check: integer(32, 1, maxInt), bind: func(b *Broker) any { return &b.MetadataPartitions },

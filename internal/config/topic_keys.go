@@ -54,12 +54,12 @@ var topicKeys = []*Key{
 	{
 		Name: "local.retention.bytes", Kind: Long, Default: "-2", check: integer(64, -2, maxLong), Allowed: "-2 (as retention.bytes), -1 (no limit), 0 or more",
 		Synonyms: []Synonym{{"log.local.retention.bytes", 1}},
-		Doc:      "How many bytes of a partition stay on the local disk once they are in remote storage.",
+		Doc:      "How many bytes of a partition stay on the local disk once they are in remote storage. Applied every log.retention.check.interval.ms.",
 	},
 	{
 		Name: "local.retention.ms", Kind: Long, Default: "-2", check: integer(64, -2, maxLong), Allowed: "-2 (as retention.ms), -1 (no limit), 0 or more",
 		Synonyms: []Synonym{{"log.local.retention.ms", 1}},
-		Doc:      "How long segments stay on the local disk once they are in remote storage.",
+		Doc:      "How long segments stay on the local disk once they are in remote storage. Applied every log.retention.check.interval.ms.",
 	},
 	{
 		Name: "max.compaction.lag.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), Allowed: "1 or more",
@@ -146,7 +146,7 @@ var topicKeys = []*Key{
 	{
 		Name: "segment.ms", Kind: Long, Default: "604800000", check: integer(64, 1, maxLong), Allowed: "1 or more",
 		Synonyms: []Synonym{{"log.roll.ms", 1}, {"log.roll.hours", hour}},
-		Doc:      "The age at which a new segment is begun even if it is not full.",
+		Doc:      "The age at which a new segment is begun even if it is not full. The next append begins it: a partition that nobody writes to keeps its active segment until all of it is past retention.ms.",
 	},
 	{
 		Name: "unclean.leader.election.enable", Kind: Boolean, Default: "false", check: boolean,
