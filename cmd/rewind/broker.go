@@ -96,6 +96,7 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 	}
 	if store != nil {
 		defer func() { err = errors.Join(err, store.Close()) }()
+		defer checkStore(store.manager, store.URL, pingTime, log)()
 	}
 	b, err := broker.New(broker.Options{Config: cfg, RSM: rsm, Logger: log, Registerer: reg})
 	if err != nil {
@@ -136,8 +137,14 @@ func fetchesServed(reg prometheus.Gatherer) int64 {
 	return 0
 }
 
+// remoteStore is an open store and what asks it without a distance in between.
+type remoteStore struct {
+	*bucket.Store
+	manager *bucket.Manager
+}
+
 // openRemote opens the store of cfg, with the distance that cfg puts before it; all nil without a store.
-func openRemote(ctx context.Context, cfg *config.Broker, signer *fileserver.Signer, log *slog.Logger) (remotestorage.RemoteStorageManager, io.Closer, error) {
+func openRemote(ctx context.Context, cfg *config.Broker, signer *fileserver.Signer, log *slog.Logger) (remotestorage.RemoteStorageManager, *remoteStore, error) {
 	if cfg.Store == "" {
 		return nil, nil, nil
 	}
@@ -149,12 +156,13 @@ func openRemote(ctx context.Context, cfg *config.Broker, signer *fileserver.Sign
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
+	opened := &remoteStore{store, m}
 	far := distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate}
 	if far.IsZero() {
-		return m, store, nil
+		return m, opened, nil
 	}
 	log.Info("a distance lies before reads from the store", "distance", far.String())
-	return far.Manager(m), store, nil
+	return far.Manager(m), opened, nil
 }
 
 // front is the broker's HTTP side: signed locations of a directory store, metrics, health. All of it is optional.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,6 +29,29 @@ func openStore(ctx context.Context, rawURL string, signer *fileserver.Signer) (*
 		o.Sign = signer.Sign
 	}
 	return bucket.Open(ctx, rawURL, file.Driver(o), s3.Driver(), gcs.Driver(), azure.Driver())
+}
+
+// pingTime is how long a store may take to answer at the start.
+const pingTime = 15 * time.Second
+
+// pinger is a *bucket.Manager.
+type pinger interface{ Ping(context.Context) error }
+
+// checkStore asks the store in the background whether it is there, once. A store that is not does not keep the broker from starting, since it may come back, but
+// without a word an operator would learn of a mistake in its URL only when the first segment is due. url holds no parameters, and so no secrets. stop gives up and waits.
+func checkStore(store pinger, url string, limit time.Duration, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		limited, end := context.WithTimeout(ctx, limit)
+		defer end()
+		if err := store.Ping(limited); err != nil && ctx.Err() == nil {
+			log.Warn("the store does not answer as it should: copying to it and reading history from it will fail or wait until it does", "store", url, "err", err,
+				"check", "the URL's bucket, region and endpoint, credentials and their right to list the bucket, the network")
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // storeCmd is the HTTP front of a directory store in a process of its own.
