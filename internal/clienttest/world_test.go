@@ -80,7 +80,12 @@ func (w *world) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 
 func (w *world) dialer(t *testing.T) *rewind.Dialer {
 	t.Helper()
-	d, err := rewind.NewDialer(rewind.Options{})
+	return w.dialerWith(t, rewind.Options{})
+}
+
+func (w *world) dialerWith(t *testing.T, o rewind.Options) *rewind.Dialer {
+	t.Helper()
+	d, err := rewind.NewDialer(o)
 	if err != nil {
 		t.Fatal(err)
 	}
