@@ -203,10 +203,41 @@ func (l *load) judgeStore(ctx context.Context, topics []string) (map[remotestora
 				wrong = append(wrong, fmt.Sprintf("%s has local segments %v", p, bases))
 			} else if last, some := copied[p]; some && bases[0] != last+1 {
 				wrong = append(wrong, fmt.Sprintf("%s is local from %d on and remote up to %d", p, bases[0], last))
+			} else if topic == short {
+				over, err := l.s.overRetention(p, bases[0], segments)
+				if err != nil {
+					return nil, nil, err
+				}
+				if over {
+					wrong = append(wrong, fmt.Sprintf("%s has a segment more than retention.bytes asks for", p))
+				}
 			}
 		}
 	}
 	return segments, wrong, nil
+}
+
+// overRetention tells whether total retention by size has a segment of p to delete yet.
+func (s *site) overRetention(p place, localBase int64, segments map[remotestorage.UUID]remotestorage.RemoteLogSegmentMetadata) (bool, error) {
+	st, err := os.Stat(filepath.Join(s.dataDir, p.String(), fmt.Sprintf("%020d.log", localBase)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // closed just now: look again
+	}
+	if err != nil {
+		return false, err
+	}
+	total := st.Size()
+	var oldest *remotestorage.RemoteLogSegmentMetadata
+	for _, md := range segments {
+		if md.Topic != p.topic || md.Partition != p.partition {
+			continue
+		}
+		total += int64(md.SegmentSizeInBytes)
+		if oldest == nil || md.StartOffset < oldest.StartOffset {
+			oldest = &md
+		}
+	}
+	return oldest != nil && total-int64(oldest.SegmentSizeInBytes) >= shortBytes, nil
 }
 
 // localSegments are the bases of the log files in a partition's folder.
