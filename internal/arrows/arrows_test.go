@@ -23,14 +23,16 @@ var layers = [][]string{
 	{"internal/logdir", "internal/topics", "internal/control", "internal/fileserver", "internal/distance", "httpfetcher", "bucket",
 		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden"},
 	// The log, the store's drivers, reading segments.
-	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file"},
+	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file", "bucket/aiven"},
 	// The log's other tier.
-	{"internal/locate", "internal/tier"},
+	{"internal/locate", "internal/tier", "internal/resolve"},
+	// A client's fetches answered out of the store; resolving on somebody else's cluster.
+	{"internal/history", "metadatatopic"},
 	// What a program is made of: the broker, and the library.
-	{"internal/broker", ""},
-	{"internal/backfill", "internal/storetest"},
+	{"internal/broker", "internal/gateway", ""},
+	{"internal/backfill", "internal/storetest", "internal/clustertest"},
 	{"internal/demo", "internal/bench"},
-	{"internal/clienttest", "internal/killtest"},
+	{"internal/clienttest", "internal/killtest", "internal/gatewaytest"},
 	{"cmd/rewind"},
 }
 
@@ -49,7 +51,7 @@ var onlyIn = map[string][]string{
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/file":            {"cmd/rewind", "internal/storetest"},
-	"github.com/twmb/franz-go/pkg/kgo": {"metadatatopic", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
+	"github.com/twmb/franz-go/pkg/kgo": {"metadatatopic", "internal/clustertest", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
 }
 
 type listed struct {
