@@ -31,6 +31,7 @@ type directory struct {
 	mu sync.Mutex
 	// durable holds the folders of which this process knows that they are synced into their parents.
 	durable map[string]bool
+	made    int // counts the times that a folder was found missing
 }
 
 var _ driver.Bucket = (*directory)(nil)
@@ -170,7 +171,7 @@ func (d *directory) Delete(_ context.Context, key string, o *driver.DeleteOption
 		return err
 	}
 	// Synced, since the deletion is going to be recorded: a file that came back after a loss of power would belong to nobody.
-	if err := d.sync(path.Dir(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := ignoreGone(d.sync(path.Dir(key))); err != nil {
 		return err
 	}
 	return d.removeEmpty(path.Dir(key))
@@ -179,21 +180,25 @@ func (d *directory) Delete(_ context.Context, key string, o *driver.DeleteOption
 // removeEmpty removes dir if nothing is in it, and so on upwards. A writer that finds its folder gone makes it again.
 func (d *directory) removeEmpty(dir string) error {
 	for ; dir != "."; dir = path.Dir(dir) {
-		d.forget(dir)
 		if err := d.root.Remove(dir); err != nil {
 			return nil // not empty, or somebody else was here
 		}
-		if err := d.sync(path.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.forget(dir)
+		if err := ignoreGone(d.sync(path.Dir(dir))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// forget that a folder, and those that it lies in, are synced. Who finds it missing forgets before making it: whoever settles sees either that or the new folder.
 func (d *directory) forget(dir string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.durable, dir)
+	d.made++
+	for ; dir != "."; dir = path.Dir(dir) {
+		delete(d.durable, dir)
+	}
 }
 
 func (d *directory) sync(dir string) error {

@@ -286,14 +286,23 @@ func TestLeftoversOfACrash(t *testing.T) {
 	wantFiles(t, dir)
 }
 
+// TestFoldersComeAndGo: deletions remove the folders that they leave empty under writers, readers, listings and sweeps.
 func TestFoldersComeAndGo(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir)
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range 50 {
-				key := fmt.Sprintf("t-0/%d-%d", w, i)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without syncs: the moments in which a folder goes are short, and come often only if nothing waits for a disk.
+	d := &directory{root: root, durable: make(map[string]bool), fsync: func(*os.File) error { return nil }}
+	s := newStore(dir, d, Options{})
+	defer s.Close()
+	var wg, writers sync.WaitGroup
+	done := make(chan struct{})
+	for w := range 16 {
+		writers.Go(func() {
+			for i := range 300 {
+				key := fmt.Sprintf("a/b/t-%d/%d-%d", w%6, w, i)
 				if err := s.Bucket.WriteAll(t.Context(), key, []byte(key), nil); err != nil {
 					t.Error(err)
 					return
@@ -307,8 +316,75 @@ func TestFoldersComeAndGo(t *testing.T) {
 			}
 		})
 	}
+	for _, look := range []func() error{
+		func() error { return d.sweep(t.Context(), "a/b/t-0/x") },
+		func() error {
+			_, _, err := s.Bucket.ListPage(t.Context(), blob.FirstPageToken, 100, nil)
+			return err
+		},
+	} {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := look(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
 	wg.Wait()
 	wantFiles(t, dir)
+}
+
+// TestFileInTheWay: where no folder can be made the write fails, and does not try for ever.
+func TestFileInTheWay(t *testing.T) {
+	s := open(t, t.TempDir())
+	put(t, s, "t-0", "a file")
+	if err := s.Bucket.WriteAll(t.Context(), "t-0/a.log", nil, nil); err == nil {
+		t.Error("written below a file")
+	}
+}
+
+// TestRemadeFolderIsSynced: a folder that goes and comes back while the write that first made it settles is not taken for synced by the one that made it again.
+func TestRemadeFolderIsSynced(t *testing.T) {
+	var s *bucket.Store
+	var again *blob.Writer
+	meddle := sync.OnceValue(func() error {
+		if err := s.Bucket.Delete(t.Context(), "t-0/a.log"); err != nil {
+			return err
+		}
+		var err error
+		if again, err = s.Bucket.NewWriter(t.Context(), "t-0/b.log", &blob.WriterOptions{ContentType: contentType}); err != nil {
+			return err
+		}
+		_, err = again.Write([]byte("x"))
+		return err
+	})
+	inside := false
+	var trace *[]string
+	s, _, trace = traced(t, func(name string) error {
+		if name != "." || inside {
+			return nil
+		}
+		inside = true
+		defer func() { inside = false }()
+		return meddle()
+	})
+	put(t, s, "t-0/a.log", "x")
+	*trace = nil
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(*trace); n == 0 || !strings.HasPrefix((*trace)[n-1], ". ") {
+		t.Errorf("the folder that was made again is not synced into its parent: %q", *trace)
+	}
 }
 
 func TestKeys(t *testing.T) {

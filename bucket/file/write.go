@@ -41,19 +41,24 @@ func (d *directory) NewTypedWriter(ctx context.Context, key, _ string, o *driver
 	return &writer{ctx: ctx, d: d, f: f, temp: temp, key: key}, nil
 }
 
-// create makes the file and its folder. A deletion may remove the folder in between, as it is empty: then once more.
-func (d *directory) create(name string) (*os.File, error) {
-	for try := 0; ; try++ {
-		if dir := path.Dir(name); dir != "." {
-			if err := d.root.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
-		}
-		f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err == nil || try == 10 || !errors.Is(err, fs.ErrNotExist) {
+// createTries is how often a new file may find its folder gone. Each time somebody must have emptied it in the moment since it was made.
+const createTries = 100
+
+// create makes the file, and its folder if that is not there. A deletion may remove the folder at any moment before the file is in it: then once more. MkdirAll
+// itself says "exists" if the folder was there and went while it looked; that it says so for ever, as it does if a file is in the way, ends the tries too.
+func (d *directory) create(name string) (f *os.File, err error) {
+	dir := path.Dir(name)
+	for range createTries {
+		f, err = d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err == nil || dir == "." || !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
+		d.forget(dir)
+		if err = d.root.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
 	}
+	return nil, err
 }
 
 type writer struct {
@@ -97,10 +102,14 @@ func (w *writer) Close() error {
 	return w.d.settle(path.Dir(w.key))
 }
 
-// settle syncs a folder, and up from there each folder that is not known to be synced into its parent.
+// settle syncs a folder, and up from there each folder that is not known to be synced into its parent. One that has gone was emptied by somebody who deleted
+// what was just written: then nothing is left to be kept.
 func (d *directory) settle(dir string) error {
+	d.mu.Lock()
+	made := d.made
+	d.mu.Unlock()
 	if err := d.sync(dir); err != nil {
-		return err
+		return ignoreGone(err)
 	}
 	for ; dir != "."; dir = path.Dir(dir) {
 		d.mu.Lock()
@@ -110,13 +119,23 @@ func (d *directory) settle(dir string) error {
 			return nil
 		}
 		if err := d.sync(path.Dir(dir)); err != nil {
-			return err
+			return ignoreGone(err)
 		}
+		// Not if a folder was missing in the meantime: this one may have gone since it was synced, and be there anew, unsynced.
 		d.mu.Lock()
-		d.durable[dir] = true
+		if d.made == made {
+			d.durable[dir] = true
+		}
 		d.mu.Unlock()
 	}
 	return nil
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // sweep removes the temporary files of keys that begin with prefix. Only writers that were cut off by a crash leave any.
@@ -146,7 +165,7 @@ func (d *directory) sweep(_ context.Context, prefix string) error {
 	if !removed {
 		return nil
 	}
-	if err := d.sync(dir); err != nil {
+	if err := ignoreGone(d.sync(dir)); err != nil {
 		return err
 	}
 	return d.removeEmpty(dir)
