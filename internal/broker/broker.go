@@ -93,7 +93,7 @@ func newBroker(o Options) (*Broker, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS, responses: newResponseMemory(maxResponseBytes)}
+	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS, responses: newResponseMemory(o.Config.FetchResponseMemory)}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

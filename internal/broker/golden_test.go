@@ -111,9 +111,6 @@ func abortedDiffers(f *golden.Fetch, got *kmsg.FetchResponseTopicPartition) stri
 
 // goldenAborted: read_committed fetches carry the aborted transactions that Apache Kafka's carried.
 func goldenAborted(t *testing.T, set *golden.Set, b *testBroker) {
-	if !set.Has("aborted.jsonl.gz") {
-		t.Skip("no such file")
-	}
 	facts, c := set.Facts(t), b.raw(t)
 	bad := 0
 	fetches := set.AbortedFetches(t)

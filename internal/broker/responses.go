@@ -2,15 +2,12 @@ package broker
 
 import "golang.org/x/sync/semaphore"
 
-const (
-	// maxResponseBytes bounds the record bytes of all fetch answers that were read and not yet written. A client that does not take its answer keeps them.
-	maxResponseBytes = 256 << 20
-	// freeResponse is what a fetch may read however little is left: so it goes on for everybody, slower, and what it takes is bounded by the number of
-	// connections.
-	freeResponse = 64 << 10
-)
+// freeResponse is what a fetch may read however little is left: so it goes on for everybody, slower, and what it takes is bounded by the number of
+// connections.
+const freeResponse = 64 << 10
 
-// responseMemory is the memory of fetch answers on their way.
+// responseMemory is the memory of fetch answers on their way (fetch.response.memory.bytes): it bounds the record bytes of all answers that were read and not yet
+// written. A client that does not take its answer keeps them.
 type responseMemory struct{ left *semaphore.Weighted }
 
 func newResponseMemory(bytes int64) *responseMemory {

@@ -24,6 +24,7 @@ type Broker struct {
 
 	SocketRequestMaxBytes int32
 	MaxConnections        int
+	FetchResponseMemory   int64 // bytes
 	ConnectionsMaxIdle    time.Duration
 	FetchMaxBytes         int32
 	FetchSessionSlots     int

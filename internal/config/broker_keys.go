@@ -41,6 +41,10 @@ var brokerKeys = []*Key{
 		Doc: "The most bytes of records in one Fetch response, whatever the client asks for. A first batch that is larger is still returned whole.",
 	},
 	{
+		Name: "fetch.response.memory.bytes", Kind: Long, Default: "268435456", check: integer(64, 1<<20, maxLong), unit: bytesUnit, bind: func(b *Broker) any { return &b.FetchResponseMemory },
+		Doc: "Memory for the records of fetch answers that were read and not yet taken by their clients. When it is used up a fetch brings 64 KiB at most.",
+	},
+	{
 		Name: "group.initial.rebalance.delay.ms", Kind: Int, Default: "3000", check: integer(32, 0, maxInt), unit: millisUnit, Dynamic: true, bind: func(b *Broker) any { return &b.GroupInitialRebalanceDelay },
 		Doc: "How long the first rebalance of an empty group waits for more members.",
 	},
