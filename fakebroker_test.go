@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -88,7 +89,11 @@ func newFakeBroker(t testing.TB) *fakeBroker {
 		t: t, store: newFakeStore(t), sessions: session.NewCache(100), moved: make(chan struct{}), open: make(map[net.Conn]bool), maxFetch: 18,
 		locations: make(map[string]int),
 	}
-	b.listen("127.0.0.1:0")
+	port, err := freeport.Find(1) // it goes away and comes back there, and no outgoing connection may take the port meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.listen(freeport.Address(port))
 	t.Cleanup(b.stop)
 	return b
 }

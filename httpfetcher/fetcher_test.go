@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -254,12 +255,11 @@ func TestRedirects(t *testing.T) {
 
 // TestErrorsKeepTheSignature: every way to fail before, in and after the answer.
 func TestErrorsKeepTheSignature(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := freeport.Address(port)
 	f := newFetcher(t, Options{AllowedHosts: []string{"127.0.0.1", "no-such-host.invalid"}})
 	for name, u := range map[string]string{
 		"refused":      "http://" + addr + "/k?sig=" + secret,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -63,16 +63,12 @@ func TestCheckStore(t *testing.T) {
 func TestUnreachableStoreIsNamed(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-key")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
 	cfg := config.NewBroker()
-	cfg.Store = "s3://history?region=r&endpoint=http://" + at
+	cfg.Store = "s3://history?region=r&endpoint=http://" + freeport.Address(port)
 	log := slog.New(slog.DiscardHandler)
 	_, store, err := openRemote(t.Context(), cfg, nil, log)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/backfill"
 	"github.com/rewind-kafka/rewind/internal/control"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 )
 
 const stopWait = 20 * time.Second
@@ -91,7 +91,7 @@ type peer struct {
 	until map[string]map[int32]int64
 }
 
-func (p *peer) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
+func (p *peer) addr() string { return freeport.Address(p.port) }
 
 func (p *peer) script(ctx context.Context, distant bool, args ...string) error {
 	cmd := exec.CommandContext(ctx, p.lab.PeerScript, args...)
@@ -118,8 +118,8 @@ func (p *peer) start(ctx context.Context, distant bool) error {
 		return p.launch(ctx, distant)
 	}
 	var err error
-	for range startTries { // a port that was free may be taken by the time that the broker wants it
-		if p.port, err = freePorts(); err != nil {
+	for range startTries { // broker and controller, at the port after it; a port that was free may be taken by the time that the broker wants it
+		if p.port, err = freeport.Find(2); err != nil {
 			return err
 		}
 		if err = p.launch(ctx, distant); err == nil {
@@ -148,25 +148,6 @@ func (p *peer) stop() error {
 	}
 	p.up = false
 	return p.script(context.Background(), false, "stop", p.dir) // also after Ctrl-C
-}
-
-// freePorts finds two free ports in a row: broker and controller.
-func freePorts() (int, error) {
-	for range 50 {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return 0, err
-		}
-		port := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1)))
-		a.Close()
-		if err != nil {
-			continue
-		}
-		b.Close()
-		return port, nil
-	}
-	return 0, errors.New("no two free ports in a row")
 }
 
 // topicSpec is one topic of the lab.

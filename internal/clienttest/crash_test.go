@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/rewind-kafka/rewind/internal/control"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 )
 
 // A broker is killed while an idempotent producer writes, and comes back on the same files: the client's retries leave each record there once, in order.
@@ -30,7 +31,12 @@ func TestIdempotentProducersOutliveACrash(t *testing.T) {
 			start := func(listen string) (*control.Child, error) {
 				return control.StartBinary(context.Background(), lab.binary(t), logs, brokerArgs(dir, listen, store)...)
 			}
-			child, err := start("127.0.0.1:0")
+			// Not a port that an outgoing connection may take while the broker is down.
+			port, err := freeport.Find(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			child, err := start(freeport.Address(port))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,10 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/control"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 )
 
 // site is where one broker lives: its directories and its fixed addresses, which stay the same over all its lives.
@@ -41,7 +39,7 @@ const prefix = "history"
 func newSite(t *testing.T, settings ...string) *site {
 	base := t.TempDir()
 	s := &site{t: t, dataDir: filepath.Join(base, "data"), storeDir: filepath.Join(base, "store"), configure: settings}
-	s.addr, s.httpAddr = freeAddress(t), freeAddress(t)
+	s.settleDown()
 	t.Cleanup(func() {
 		if t.Failed() {
 			s.keep()
@@ -53,6 +51,16 @@ func newSite(t *testing.T, settings ...string) *site {
 		}
 	})
 	return s
+}
+
+// settleDown chooses the site's addresses, which no outgoing connection takes while the broker is down.
+func (s *site) settleDown() {
+	s.t.Helper()
+	port, err := freeport.Find(2)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.addr, s.httpAddr = freeport.Address(port), freeport.Address(port+1)
 }
 
 // keep saves the logs and the directories of a failed run where REWIND_KILL_KEEP says.
@@ -74,21 +82,6 @@ func (s *site) keep() {
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
-
-// freeAddress picks a port below the range that the kernel gives to outgoing connections: while the broker is down, none may take its port.
-func freeAddress(t *testing.T) string {
-	for range 100 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		l.Close()
-		return addr
-	}
-	t.Fatal("no free port")
-	return ""
-}
 
 func (s *site) args() []string {
 	args := []string{"broker", "--control", "--data-dir", s.dataDir, "--listen", s.addr, "--http-listen", s.httpAddr,
@@ -151,14 +144,19 @@ func (s *site) start() *life {
 
 const startLimit = 90 * time.Second
 
-// serve starts a life and waits until it serves.
+// serve starts a life and waits until it serves. As long as nobody knows the addresses, ones that somebody else has taken are changed.
 func (s *site) serve() *life {
 	s.t.Helper()
+	first := s.last == nil
 	l := s.start()
 	select {
 	case err := <-l.ready:
 		if err != nil {
 			l.kill()
+			if first && strings.Contains(l.logs(), "address already in use") {
+				s.settleDown()
+				return s.serve()
+			}
 			s.t.Fatalf("the broker did not start: %v\n%s", err, tail(l.logs(), 4000))
 		}
 	case <-time.After(startLimit):

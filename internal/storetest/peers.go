@@ -13,11 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rewind-kafka/rewind/internal/freeport"
 )
 
 // startTimeout is how long a server may take until it listens: Azurite takes seconds on a busy machine.
@@ -51,25 +52,15 @@ func Peer(t testing.TB, elem ...string) string {
 	return path
 }
 
-// freePort gives a loopback port that nobody listens on. Somebody may take it before the server does; the server then ends at once and start tries another.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// start runs a server until the test ends, and returns its host:port once it accepts connections. cmd makes the command for a port.
+// start runs a server until the test ends, and returns its host:port once it accepts connections. cmd makes the command for a port. Somebody may take the port
+// before the server does: the server then ends at once, and another port is tried.
 func start(t testing.TB, name string, cmd func(port int) *exec.Cmd) string {
 	t.Helper()
 	for range 3 {
-		port := freePort(t)
+		port, err := freeport.Find(1)
+		if err != nil {
+			t.Fatal(err)
+		}
 		c := cmd(port)
 		out := &output{}
 		c.Stdout, c.Stderr = out, out
@@ -83,7 +74,7 @@ func start(t testing.TB, name string, cmd func(port int) *exec.Cmd) string {
 			close(done)
 		}()
 		t.Cleanup(func() { stop(c, done) })
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		addr := freeport.Address(port)
 		if waitListening(addr, done) {
 			t.Cleanup(func() {
 				if t.Failed() {

@@ -30,6 +30,15 @@ func kafkaHome(t *testing.T) string {
 // kafkaPeer runs Apache Kafka or one of its tools.
 func kafkaPeer(t *testing.T, args ...string) string {
 	t.Helper()
+	out, err := runKafkaPeer(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func runKafkaPeer(t *testing.T, args ...string) (string, error) {
+	t.Helper()
 	home := kafkaHome(t)
 	script, err := filepath.Abs(filepath.Join("..", "..", "peers", "kafka", "kafka-peer.sh"))
 	if err != nil {
@@ -39,9 +48,9 @@ func kafkaPeer(t *testing.T, args ...string) string {
 	cmd.Env = append(os.Environ(), "KAFKA_PEER_HOME="+home)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 // describe is what testdata/SerdeJudge.java prints of a record.

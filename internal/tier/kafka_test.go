@@ -3,10 +3,10 @@ package tier
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -27,17 +28,25 @@ type kafkaBroker struct {
 
 func startKafka(t *testing.T, data string) *kafkaBroker {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &kafkaBroker{t: t, port: l.Addr().(*net.TCPAddr).Port, data: data}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b.start()
+	b := &kafkaBroker{t: t, data: data}
 	t.Cleanup(b.stop) // stopping one that does not run is no error
-	return b
+	var err error
+	for range 3 { // a port that was free may be taken by the time that the broker wants it
+		if b.port, err = freeport.Find(2); err != nil { // the broker's, and after it the controller's
+			t.Fatal(err)
+		}
+		if _, err = runKafkaPeer(t, "start", strconv.Itoa(b.port), data); err == nil {
+			return b
+		}
+		if !strings.Contains(err.Error(), "broker died") {
+			break
+		}
+		if err := os.RemoveAll(data); err != nil { // the ports are written down in it
+			t.Fatal(err)
+		}
+	}
+	t.Fatal(err)
+	return nil
 }
 
 func (b *kafkaBroker) start() {
@@ -49,7 +58,7 @@ func (b *kafkaBroker) stop() { kafkaPeer(b.t, "stop", b.data) }
 
 func (b *kafkaBroker) client(opts ...kgo.Opt) *kgo.Client {
 	b.t.Helper()
-	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers("127.0.0.1:"+strconv.Itoa(b.port)))...)
+	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(freeport.Address(b.port)))...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
