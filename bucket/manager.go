@@ -66,16 +66,7 @@ func NewManager(o Options) (*Manager, error) {
 }
 
 // Ping tells whether the bucket is there and answers.
-func (m *Manager) Ping(ctx context.Context) error {
-	ok, err := m.s.Bucket.IsAccessible(ctx)
-	if err != nil {
-		return m.s.wrap("reaching", "", err)
-	}
-	if !ok {
-		return fmt.Errorf("reaching %s: %w", m.s.URL, remotestorage.ErrNoBucket)
-	}
-	return nil
-}
+func (m *Manager) Ping(ctx context.Context) error { return m.s.Ping(ctx) }
 
 // FetchLogSegment opens [start, end) of the log object.
 func (m *Manager) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, start, end int64) (io.ReadCloser, error) {
@@ -106,11 +97,7 @@ func (m *Manager) GetSignedRemoteLogSegmentLocation(ctx context.Context, id remo
 	if err != nil {
 		return remotestorage.SignedLocation{}, err
 	}
-	signed, until, err := m.s.Sign(ctx, key, m.o.URLExpiry)
-	if err != nil {
-		return remotestorage.SignedLocation{}, m.s.wrap("signing", key, err)
-	}
-	return remotestorage.SignedLocation{URL: signed, ExpiryMs: until.UnixMilli()}, nil
+	return m.s.SignKey(ctx, key, m.o.URLExpiry)
 }
 
 // RemoteLogSegmentLocation is the log object's URI.
@@ -130,15 +117,21 @@ func (s *Store) openRange(ctx context.Context, key string, start, end int64) (io
 	if start == end {
 		return io.NopCloser(emptyReader{}), nil
 	}
+	body, _, err := s.openSized(ctx, key, start, end)
+	return body, err
+}
+
+// openSized is openRange of a range that is not empty; it tells the object's size.
+func (s *Store) openSized(ctx context.Context, key string, start, end int64) (io.ReadCloser, int64, error) {
 	r, err := s.Bucket.NewRangeReader(ctx, key, start, end-start, nil)
 	if err != nil {
-		return nil, s.wrap("opening", key, err)
+		return nil, 0, s.wrap("opening", key, err)
 	}
 	if start >= r.Size() {
 		_ = r.Close()
-		return nil, fmt.Errorf("reading %s: bytes from %d of %d: %w", s.place(key), start, r.Size(), remotestorage.ErrRange)
+		return nil, 0, fmt.Errorf("reading %s: bytes from %d of %d: %w", s.place(key), start, r.Size(), remotestorage.ErrRange)
 	}
-	return &reader{s: s, key: key, r: r, want: min(end, r.Size()) - start}, nil
+	return &reader{s: s, key: key, r: r, want: min(end, r.Size()) - start}, r.Size(), nil
 }
 
 type emptyReader struct{}
