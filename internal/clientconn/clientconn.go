@@ -2,18 +2,20 @@
 // stead. It keeps what the protocol promises: responses in the order of the requests, none for a produce with acks=0, nothing of ours between
 // the steps of an authentication. What the handler does not want is streamed through, of requests the header alone is looked at.
 //
-// The library's dialer uses it; it is made for a gateway too. Policy (which requests, from where the answers) is the handler's. A Conn owns three goroutines and one
+// Gateway and dialer use it. Policy (which requests, from where the answers) is the handler's. A Conn owns three goroutines and one
 // for each answer in the making; Run waits for them all.
+//
+// Responses leave in the order of the requests, so whatever is behind a response that its client is slow to take waits, and so does upstream: what the
+// broker sends is read only as fast as it can be passed on. Requests are written on meanwhile, up to Options.MaxInFlight.
 package clientconn
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -45,10 +47,26 @@ func (s socket) WriteBuffers(b net.Buffers) error {
 	return err
 }
 
-// Answer is a whole response frame with the client's correlation id. Release, if set, is called once, when the frame was written or dropped.
+// Answer is a response: a whole frame with the client's correlation id, or, if Stream is set, the frame that is coming in, whose correlation id the
+// Conn puts in. Release, if set, is called once, when the response was written or dropped.
 type Answer struct {
 	Frame   net.Buffers
 	Release func()
+
+	Stream *Incoming
+	// Transform sees every chunk of a stream in order, from the frame's size on and with the client's correlation id, and may change bytes in place, never their number. Its
+	// error ends the connection: the client has had a part of the frame. nil: the frame is passed on as it is.
+	Transform func(chunk []byte) error
+	// Skip lets Transform leave out bytes that it need not see; they may then pass without being copied. nil: it sees all.
+	Skip Skipper
+}
+
+// Skipper knows that some of a stream's next bytes need not be looked at (wire.FetchWalker is one).
+type Skipper interface {
+	// Ahead is how many bytes from here on Transform need not see.
+	Ahead() int
+	// Skip takes up to n of them as seen, and says how many.
+	Skip(n int) int
 }
 
 func (a *Answer) release() {
@@ -68,9 +86,13 @@ type Handler interface {
 
 // Options bound a connection's memory. The zero value is useful.
 type Options struct {
-	MaxRequestBytes  int32 // of one request that is kept whole; 100 MiB, Kafka's socket.request.max.bytes
+	MaxRequestBytes  int32 // of one request; 100 MiB, Kafka's socket.request.max.bytes
+	MaxHeldBytes     int32 // of one request that the handler wants, and that is kept whole therefore; 16 MiB
 	MaxResponseBytes int32 // of one response to a request of our own; 256 MiB. Memory follows what arrives, not this.
+	MaxFilteredBytes int32 // of one response that a Filter wants; 64 MiB. Up to two are in memory.
 	MaxInFlight      int   // requests whose responses have not been written; 128
+	// IdleTimeout closes a connection on which nothing is owed and nothing was received for so long; 0: never.
+	IdleTimeout time.Duration
 }
 
 func (o *Options) setDefaults() {
@@ -79,6 +101,13 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = 256 << 20
+	}
+	if o.MaxHeldBytes == 0 {
+		o.MaxHeldBytes = 16 << 20
+	}
+	o.MaxHeldBytes = min(o.MaxHeldBytes, o.MaxRequestBytes)
+	if o.MaxFilteredBytes == 0 {
+		o.MaxFilteredBytes = 64 << 20
 	}
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = 128
@@ -93,13 +122,18 @@ type Conn struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	slots    chan *slot // responses owed to the client, in the order of its requests
+	life     *life
+	filter   Filter // nil: the handler has none; set by Run
+
+	// Both nil unless both ends are TCP: then large bodies pass without being copied.
+	clientTCP, upstreamTCP *net.TCPConn
 
 	// turn is held by who writes upstream. A pending entry is added under it, so that the order of entries is that of the bytes.
 	turn chan struct{}
 
 	mu             sync.Mutex
 	pending        []*pending // what upstream owes, in order
-	nextCorr       int32
+	sent           int64      // requests written upstream; the correlation id is made of it
 	clientID       *string
 	authenticating bool
 	authDone       chan struct{} // closed when authenticating ends
@@ -109,6 +143,14 @@ type Conn struct {
 func New(client Client, upstream net.Conn, o Options) *Conn {
 	o.setDefaults()
 	c := &Conn{opts: o, client: client, upstream: upstream, slots: make(chan *slot, o.MaxInFlight), turn: make(chan struct{}, 1)}
+	c.life = newLife()
+	if s, ok := client.(socket); ok {
+		from, ok1 := s.Conn.(*net.TCPConn)
+		to, ok2 := upstream.(*net.TCPConn)
+		if ok1 && ok2 {
+			c.clientTCP, c.upstreamTCP = from, to
+		}
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -116,6 +158,10 @@ func New(client Client, upstream net.Conn, o Options) *Conn {
 // Run carries the connection until either end closes, Close is called or something goes wrong. It returns nil for an orderly end. Both ends are
 // closed and all goroutines gone when it returns.
 func (c *Conn) Run(h Handler) error {
+	c.filter, _ = h.(Filter)
+	if c.opts.IdleTimeout > 0 {
+		defer c.life.watch(c.opts.IdleTimeout, c.Close)()
+	}
 	errs := make(chan error, 3)
 	var running sync.WaitGroup
 	for _, f := range []func(Handler) error{c.readRequests, c.writeResponses, c.readUpstream} {
@@ -129,7 +175,7 @@ func (c *Conn) Run(h Handler) error {
 	running.Wait()
 	for range 3 {
 		// The first that ended says why; the others say that they were told to.
-		if err := <-errs; !orderly(err) {
+		if err := c.named(<-errs); !orderly(err) {
 			return err
 		}
 	}
@@ -151,110 +197,3 @@ func (c *Conn) Close() {
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
-
-// slot is one response owed to the client.
-type slot struct {
-	correlationID int32
-	// ready is not buffered: whoever gives an answer knows whether the writer took it, and with it the duty to release it.
-	ready chan delivery
-}
-
-// delivery is either a frame of our own or one that is to be streamed from upstream.
-type delivery struct {
-	answer   Answer
-	from     *bufio.Reader // nil: answer
-	size     int           // bytes of the frame in from
-	raw      bool          // no correlation id in it
-	streamed chan error
-}
-
-func (c *Conn) deliver(s *slot, d delivery) error {
-	select {
-	case s.ready <- d:
-		return nil
-	case <-c.ctx.Done():
-		return ErrClosed
-	}
-}
-
-// writeResponses is the only writer to the client, apart from an opaque connection's reader (see opaque).
-func (c *Conn) writeResponses(Handler) error {
-	for {
-		var s *slot
-		select {
-		case s = <-c.slots:
-		case <-c.ctx.Done():
-			return ErrClosed
-		}
-		select {
-		case d := <-s.ready:
-			if err := c.write(s, d); err != nil {
-				return fmt.Errorf("answering the client: %w", err)
-			}
-		case <-c.ctx.Done():
-			return ErrClosed
-		}
-	}
-}
-
-func (c *Conn) write(s *slot, d delivery) error {
-	if d.from == nil {
-		err := c.client.WriteBuffers(d.answer.Frame)
-		d.answer.release()
-		return err
-	}
-	err := c.streamResponse(s, d)
-	d.streamed <- err
-	return err
-}
-
-// streamResponse passes a frame on out of the reader's own buffer, with the client's correlation id.
-func (c *Conn) streamResponse(s *slot, d delivery) error {
-	head := 4
-	if !d.raw {
-		head = 8
-	}
-	b, err := d.from.Peek(head)
-	if err != nil {
-		return err
-	}
-	prefix := append([]byte(nil), b...)
-	if !d.raw {
-		putCorrelationID(prefix, s.correlationID)
-	}
-	if _, err := d.from.Discard(head); err != nil {
-		return err
-	}
-	if err := c.client.WriteBuffers(net.Buffers{prefix}); err != nil {
-		return err
-	}
-	return stream(d.from, 4+d.size-head, func(b []byte) error { return c.client.WriteBuffers(net.Buffers{b}) })
-}
-
-// stream passes n bytes on without a buffer of its own.
-func stream(from *bufio.Reader, n int, to func([]byte) error) error {
-	for n > 0 {
-		if _, err := from.Peek(1); err != nil {
-			return midFrame(err)
-		}
-		b, err := from.Peek(min(n, from.Buffered()))
-		if err != nil {
-			return err
-		}
-		if err := to(b); err != nil {
-			return err
-		}
-		if _, err := from.Discard(len(b)); err != nil {
-			return err
-		}
-		n -= len(b)
-	}
-	return nil
-}
-
-func midFrame(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}

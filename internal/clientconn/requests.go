@@ -65,9 +65,13 @@ func (r *requestReader) run() error {
 		if err := r.awaitAnswer(); err != nil {
 			return err
 		}
+		if !r.c.life.begin() {
+			return r.c.refuse()
+		}
 		if err := r.request(size); err != nil {
 			return err
 		}
+		r.c.life.end()
 	}
 }
 
@@ -93,6 +97,9 @@ func (r *requestReader) request(size int) error {
 	if err != nil {
 		return midFrame(err)
 	}
+	if err := foreignRequest(head); err != nil {
+		return err
+	}
 	q, err := parseHead(head[4:])
 	if err != nil && size > headPeek {
 		return r.whole(size) // a client id or a transactional id of many KiB
@@ -107,7 +114,7 @@ func (r *requestReader) request(size int) error {
 	if q.Key == keySaslHandshake && q.Version == 0 {
 		return r.handshake(size)
 	}
-	return r.forwardStream(size, r.slotFor(&q), &pending{})
+	return r.forwardStream(size, r.slotFor(&q), &pending{key: q.Key, version: q.Version})
 }
 
 // head is what is known of a request from its first bytes.
@@ -162,6 +169,10 @@ func (r *requestReader) slotFor(q *head) *slot {
 
 // enqueue promises a response to the client; it blocks while too many are owed.
 func (r *requestReader) enqueue(s *slot) error {
+	r.c.mu.Lock()
+	s.after = r.c.sent
+	r.c.mu.Unlock()
+	r.c.life.owe()
 	select {
 	case r.c.slots <- s:
 		return nil
@@ -172,6 +183,9 @@ func (r *requestReader) enqueue(s *slot) error {
 
 // whole reads a request into memory and lets the handler answer it, if it wants it.
 func (r *requestReader) whole(size int) error {
+	if limit := r.c.opts.MaxHeldBytes; size > int(limit) {
+		return fmt.Errorf("reading from the client: %w: a request of %d bytes that is to be kept whole, limit %d", wire.ErrFrameTooLarge, size, limit)
+	}
 	frame, err := wire.ReadFrame(r.br, r.c.opts.MaxRequestBytes, nil)
 	if err != nil {
 		return midFrame(err)
@@ -190,7 +204,7 @@ func (r *requestReader) whole(size int) error {
 		}
 	}
 	if !r.h.Wants(q.Key, q.Version) || s == nil {
-		return r.c.forwardFrame(frame, s)
+		return r.c.forwardFrame(q.RequestHeader, frame, s)
 	}
 	r.answering = make(chan struct{})
 	go r.answer(q.RequestHeader, frame, s, r.answering)
@@ -202,11 +216,9 @@ func (r *requestReader) answer(q wire.RequestHeader, frame []byte, s *slot, done
 	ans, err := r.h.Answer(r.c.ctx, q)
 	switch {
 	case errors.Is(err, ErrForward):
-		err = r.c.forwardFrame(frame, s)
+		err = r.c.forwardFrame(q, frame, s)
 	case err == nil:
-		if err = r.c.deliver(s, delivery{answer: ans}); err != nil {
-			ans.release()
-		}
+		err = r.c.deliverAnswer(s, ans)
 	}
 	if err == nil {
 		return
@@ -239,7 +251,7 @@ func (r *requestReader) handshake(size int) error {
 	}
 	opaque := r.tokens == 0
 	s := &slot{correlationID: q.CorrelationID, ready: make(chan delivery)}
-	if err := r.forwardStream(size, s, &pending{opaque: opaque}); err != nil || !opaque {
+	if err := r.forwardStream(size, s, &pending{key: q.Key, version: q.Version, opaque: opaque}); err != nil || !opaque {
 		return err
 	}
 	// The turn is kept: nothing of ours may be written any more.
@@ -269,22 +281,24 @@ func (r *requestReader) forwardStream(size int, s *slot, p *pending) error {
 			}
 			putRequestCorrelationID(b, correlationID)
 		}
-		return stream(r.br, left, func(b []byte) error {
-			_, err := r.c.upstream.Write(b)
-			return err
-		})
+		return stream{from: r.br, src: r.c.clientTCP, dst: r.c.upstreamTCP, write: r.c.writeUpstream}.pass(left)
 	})
 }
 
 // forwardFrame sends a request that was read whole.
-func (c *Conn) forwardFrame(frame []byte, s *slot) error {
+func (c *Conn) forwardFrame(q wire.RequestHeader, frame []byte, s *slot) error {
 	out := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(frame)), uint32(len(frame)))
 	out = append(out, frame...)
-	return c.inTurn(&pending{slot: s}, func(correlationID int32) error {
+	return c.inTurn(&pending{slot: s, key: q.Key, version: q.Version}, func(correlationID int32) error {
 		putRequestCorrelationID(out, correlationID)
 		_, err := c.upstream.Write(out)
 		return err
 	})
+}
+
+func (c *Conn) writeUpstream(b []byte) error {
+	_, err := c.upstream.Write(b)
+	return err
 }
 
 // A request is size, key, version, correlation id; a response is size, correlation id.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -15,6 +14,8 @@ import (
 // pending is a response that upstream owes. A broker answers a connection's requests in order, so the next response is the oldest entry's.
 type pending struct {
 	correlationID int32
+	sent          int64 // its place among all requests
+	key, version  int16
 	slot          *slot // the client's, or
 	own           *own  // ours
 	raw           bool  // a SASL token: no correlation id
@@ -26,6 +27,7 @@ type own struct {
 	req    kmsg.Request
 	gone   context.Context // done if nobody waits any more
 	answer chan result
+	pulled chan *Incoming // of a Pull: takes the place of answer
 }
 
 type result struct {
@@ -46,8 +48,8 @@ func (c *Conn) inTurn(p *pending, write func(correlationID int32) error) error {
 
 func (c *Conn) writeHoldingTurn(p *pending, write func(correlationID int32) error) error {
 	c.mu.Lock()
-	c.nextCorr = (c.nextCorr + 1) & 0x7fffffff
-	p.correlationID = c.nextCorr
+	c.sent++
+	p.sent, p.correlationID = c.sent, int32(c.sent&0x7fffffff)
 	if p.slot != nil || p.own != nil {
 		c.pending = append(c.pending, p)
 	}
@@ -121,10 +123,7 @@ func (c *Conn) readUpstream(Handler) error {
 			if len(prefix) > 0 {
 				err = midFrame(err)
 			}
-			return err
-		}
-		if other := wire.OtherProtocol(prefix); other != "" {
-			return fmt.Errorf("reading from the broker: %w: it seems to speak %s, not plain Kafka", wire.ErrMalformed, other)
+			return handshakeCut(c.upstream, err)
 		}
 		// A forwarded response is streamed, so no limit of ours holds for it but the protocol's.
 		size, err := wire.FrameSize(prefix, 1<<31-1)
@@ -132,6 +131,10 @@ func (c *Conn) readUpstream(Handler) error {
 			return fmt.Errorf("reading from the broker: %w", err)
 		}
 		p := c.oldest()
+		five, _ := br.Peek(min(5, 4+size)) // what is missing is missed below
+		if err := foreignResponse(five, p); err != nil {
+			return err
+		}
 		if p == nil {
 			return fmt.Errorf("reading from the broker: %w: a response to nothing (a frame of %d bytes)", wire.ErrMalformed, size)
 		}
@@ -168,10 +171,15 @@ func (c *Conn) response(br *bufio.Reader, size int, p *pending) error {
 			return fmt.Errorf("reading from the broker: %w: correlation id %d, expected %d", wire.ErrMalformed, id, p.correlationID)
 		}
 	}
-	if p.own != nil {
+	switch {
+	case p.own != nil && p.own.pulled != nil:
+		return c.hold(br, size, p)
+	case p.own != nil:
 		return c.ownResponse(br, size, p.own)
+	case c.filter != nil && !p.raw && !p.opaque && c.filter.WantsResponse(p.key, p.version):
+		return c.filtered(br, size, p)
 	}
-	d := delivery{from: br, size: size, raw: p.raw, streamed: make(chan error, 1)}
+	d := delivery{from: br, size: 4 + size, raw: p.raw, streamed: make(chan error, 1)}
 	if err := c.deliver(p.slot, d); err != nil {
 		return err
 	}
@@ -206,8 +214,7 @@ func (c *Conn) opaque(br *bufio.Reader) error {
 		if _, err := br.Peek(1); err != nil {
 			return err
 		}
-		n := br.Buffered()
-		if err := stream(br, n, func(b []byte) error { return c.client.WriteBuffers(net.Buffers{b}) }); err != nil {
+		if err := (stream{from: br, write: c.writeClient}).pass(br.Buffered()); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,131 @@
+package clientconn
+
+import (
+	"io"
+	"sync"
+	"time"
+)
+
+// life knows whether something is under way: a request being taken, or a response owed. A connection that drains, or is idle, ends when nothing is.
+type life struct {
+	drained chan struct{} // closed once the connection drains and nothing is under way any more
+
+	mu       sync.Mutex
+	taking   bool
+	owed     int
+	draining bool
+	quiet    time.Time // since when nothing has been under way
+}
+
+func newLife() *life { return &life{drained: make(chan struct{}), quiet: time.Now()} }
+
+// begin is asked when a request's first bytes are there: false if it must not be taken.
+func (l *life) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taking = !l.draining
+	return l.taking
+}
+
+// end follows begin, when the request is written on or in the handler's hands. Its response is owed by then.
+func (l *life) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taking = false
+	l.restLocked()
+}
+
+func (l *life) owe() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed++
+}
+
+func (l *life) paid() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed--
+	l.restLocked()
+}
+
+func (l *life) drain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.draining {
+		l.draining = true
+		l.restLocked()
+	}
+}
+
+func (l *life) restLocked() {
+	if l.taking || l.owed > 0 {
+		return
+	}
+	l.quiet = time.Now()
+	if !l.draining {
+		return
+	}
+	select {
+	case <-l.drained:
+	default:
+		close(l.drained)
+	}
+}
+
+// watch calls end when nothing has been under way for so long. stop ends the watch.
+func (l *life) watch(timeout time.Duration, end func()) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stopped := false
+	var timer *time.Timer
+	timer = time.AfterFunc(timeout, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		left := timeout
+		if !l.taking && l.owed == 0 {
+			left -= time.Since(l.quiet)
+		}
+		switch {
+		case stopped:
+		case left > 0:
+			timer.Reset(left)
+		default:
+			go end() // not under the lock
+		}
+	})
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
+// farewell is how long a drained connection waits for the client to hang up. Closing with its bytes unread would send a reset, and that may overtake the last response.
+const farewell = 500 * time.Millisecond
+
+// sayGoodbye ends a drained connection.
+func (c *Conn) sayGoodbye() error {
+	half, ok := c.client.(interface{ CloseWrite() error })
+	if !ok {
+		return nil
+	}
+	if err := half.CloseWrite(); err != nil {
+		return nil // the client has gone already
+	}
+	timer := time.NewTimer(farewell)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done(): // the reader of requests has seen the client hang up
+	}
+	return nil
+}
+
+// refuse takes no request any more: what still comes is thrown away.
+func (c *Conn) refuse() error {
+	if _, err := io.Copy(io.Discard, c.client); err != nil {
+		return err
+	}
+	return io.EOF
+}

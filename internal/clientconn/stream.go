@@ -1,0 +1,90 @@
+package clientconn
+
+import (
+	"bufio"
+	"io"
+	"net"
+)
+
+// spliceFrom is the least that is worth a splice: two system calls and a pipe, against a copy out of the reader's buffer.
+const spliceFrom = 256 << 10
+
+// stream passes bytes from a buffered reader on without a buffer of its own.
+type stream struct {
+	from     *bufio.Reader
+	write    func([]byte) error
+	src, dst *net.TCPConn // from's socket and write's, if the kernel may move bytes between them; else nil
+	see      func([]byte) error
+	skip     Skipper
+}
+
+// pass moves n bytes.
+func (s stream) pass(n int) error {
+	for n > 0 {
+		if m := s.unseen(n); m >= spliceFrom && s.from.Buffered() == 0 {
+			if err := s.splice(m); err != nil {
+				return err
+			}
+			n -= m
+			continue
+		}
+		m, err := s.chunk(n)
+		if err != nil {
+			return err
+		}
+		n -= m
+	}
+	return nil
+}
+
+// unseen is how many of the next n bytes nobody has to see.
+func (s stream) unseen(n int) int {
+	switch {
+	case s.dst == nil:
+		return 0
+	case s.see == nil:
+		return n
+	case s.skip == nil:
+		return 0
+	}
+	return min(n, s.skip.Ahead())
+}
+
+// splice has the kernel move bytes: nothing of theirs is in the buffer.
+func (s stream) splice(n int) error {
+	if s.see != nil {
+		s.skip.Skip(n)
+	}
+	m, err := s.dst.ReadFrom(&io.LimitedReader{R: s.src, N: int64(n)})
+	if err == nil && m < int64(n) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// chunk passes what the buffer holds of the next n bytes, or what the next read gives.
+func (s stream) chunk(n int) (int, error) {
+	if _, err := s.from.Peek(1); err != nil {
+		return 0, midFrame(err)
+	}
+	b, err := s.from.Peek(min(n, s.from.Buffered()))
+	if err != nil {
+		return 0, err
+	}
+	if s.see != nil {
+		if err := s.see(b); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.write(b); err != nil {
+		return 0, err
+	}
+	return s.from.Discard(len(b))
+}
+
+func midFrame(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
