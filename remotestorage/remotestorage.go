@@ -27,6 +27,10 @@ var (
 	ErrRange = errors.New("range outside the object")
 	// ErrUntrusted: the location names an address that the client was not allowed to open.
 	ErrUntrusted = errors.New("location is not allowed by the configuration")
+	// ErrDamaged: what the store has is not what was put there: its own checksums, or the metadata, say so, more than once. Ask the broker.
+	ErrDamaged = errors.New("remote segment is damaged")
+	// ErrUnsupported: the segment is in a format that this program does not read. Ask the broker.
+	ErrUnsupported = errors.New("format of the remote segment is not supported")
 )
 
 // noBucketError has a text of its own, which %w would join with that of ErrNotFound.

@@ -89,7 +89,9 @@ func (f *fetcher) fetch(ctx context.Context, src Source, c *chunk) error {
 
 // isRefusal: errors that the same request would meet again.
 func isRefusal(err error) bool {
-	for _, e := range []error{remotestorage.ErrDenied, remotestorage.ErrNotFound, remotestorage.ErrUntrusted, remotestorage.ErrNotSigned} {
+	for _, e := range []error{
+		remotestorage.ErrDenied, remotestorage.ErrNotFound, remotestorage.ErrUntrusted, remotestorage.ErrNotSigned, remotestorage.ErrDamaged, remotestorage.ErrUnsupported,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

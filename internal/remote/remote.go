@@ -15,7 +15,7 @@ var (
 	// ErrLocal is a resolver's: the offset is not, or no longer, remote. Read it from the local log, or ask the broker.
 	ErrLocal = errors.New("offset is not in remote storage")
 	// ErrDamaged: the bytes are not what the metadata or their own checksums say. It comes in a *PlaceError.
-	ErrDamaged = errors.New("remote segment is damaged")
+	ErrDamaged = remotestorage.ErrDamaged
 	// ErrUnavailable: the store, or the resolver, gave no usable answer within the deadline. It comes in a *PlaceError.
 	ErrUnavailable = errors.New("remote storage did not answer in time")
 	// ErrOldFormat: a batch of magic 0 or 1, which this reader does not take apart. The broker serves it.
@@ -42,7 +42,7 @@ func (e *PlaceError) Error() string {
 func (e *PlaceError) Unwrap() error { return e.Err }
 
 // Source opens the bytes [start, end) of one segment's log object. Its errors are those of remotestorage: ErrDenied and ErrNotFound lead to a new
-// resolve, ErrRange says that the object ends before start, ErrUntrusted is final, anything else is tried again. It is safe for
+// resolve, ErrRange says that the object ends before start, ErrUntrusted, ErrDamaged and ErrUnsupported are final, anything else is tried again. It is safe for
 // concurrent use and ends when ctx does, the body's Read too.
 type Source interface {
 	ReadRange(ctx context.Context, start, end int64) (io.ReadCloser, error)
