@@ -10,22 +10,24 @@ import (
 	"sync"
 
 	"github.com/rewind-kafka/rewind/httpfetcher"
+	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/history"
 	"github.com/rewind-kafka/rewind/internal/remote"
 )
 
 // Dialer makes connections to brokers that read history directly. It is safe for concurrent use.
 type Dialer struct {
-	opts     Options
-	budget   *remote.Budget
-	reader   *remote.Reader
-	http     *httpfetcher.Fetcher
-	episodes *episodes
-	counters counters
+	opts    Options
+	budget  *remote.Budget
+	reader  *remote.Reader
+	http    *httpfetcher.Fetcher
+	history *history.History
+	ranges  rangeMetrics
 
 	running sync.WaitGroup // connections
 
 	mu     sync.Mutex
-	conns  map[*brokerConn]struct{}
+	conns  map[*clientconn.Conn]struct{}
 	closed bool
 }
 
@@ -39,8 +41,11 @@ func NewDialer(o Options) (*Dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rewind.Options: %w", err)
 	}
-	d := &Dialer{opts: o, http: http, budget: remote.NewBudget(o.MemoryBudget), episodes: newEpisodes(o.Fallback), conns: make(map[*brokerConn]struct{})}
-	d.reader = remote.NewReader(o.remoteOptions(d.budget, remoteMetrics{d}))
+	d := &Dialer{opts: o, http: http, budget: remote.NewBudget(o.MemoryBudget), ranges: rangeMetrics{Metrics: o.Metrics}, conns: make(map[*clientconn.Conn]struct{})}
+	d.reader = remote.NewReader(o.remoteOptions(d.budget, &d.ranges))
+	if d.history, err = history.New(o.historyOptions(d.reader, http)); err != nil {
+		return nil, fmt.Errorf("rewind.Options: %w", err)
+	}
 	return d, nil
 }
 
@@ -91,20 +96,30 @@ func (d *Dialer) secure(ctx context.Context, c net.Conn, host string) (net.Conn,
 }
 
 func (d *Dialer) open(upstream net.Conn, host string) (net.Conn, error) {
-	b := newBrokerConn(d, upstream, host)
+	p := newPipe(upstream.LocalAddr(), upstream.RemoteAddr())
+	carrier := clientconn.New(carrierEnd{p}, upstream, clientconn.Options{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, net.ErrClosed
 	}
-	d.conns[b] = struct{}{}
+	d.conns[carrier] = struct{}{}
 	d.running.Go(func() {
-		b.run()
+		d.carry(carrier, history.Peer{Host: host, Addr: upstream.RemoteAddr(), Hooks: hooks{metrics: d.opts.Metrics}})
 		d.mu.Lock()
-		delete(d.conns, b)
+		delete(d.conns, carrier)
 		d.mu.Unlock()
 	})
-	return b.pipe, nil
+	return p, nil
+}
+
+// carry carries a connection until it ends, and leaves nothing behind.
+func (d *Dialer) carry(carrier *clientconn.Conn, p history.Peer) {
+	c := d.history.Conn(carrier, p)
+	if err := carrier.Run(c); err != nil {
+		d.opts.Logger.Warn("connection to a broker ended", "broker", p.Addr.String(), "err", err)
+	}
+	c.Close()
 }
 
 // Close closes all connections and waits until nothing of the dialer runs any more.
@@ -113,8 +128,8 @@ func (d *Dialer) Close() error {
 	d.closed = true
 	open := slices.Collect(maps.Keys(d.conns))
 	d.mu.Unlock()
-	for _, b := range open {
-		b.carrier.Close()
+	for _, c := range open {
+		c.Close()
 	}
 	d.running.Wait()
 	d.reader.Close()
@@ -123,13 +138,13 @@ func (d *Dialer) Close() error {
 
 // Stats returns the counters.
 func (d *Dialer) Stats() Stats {
-	c := &d.counters
 	d.mu.Lock()
 	conns := len(d.conns)
 	d.mu.Unlock()
+	h := d.history.Stats()
 	return Stats{
-		DirectBytes: c.directBytes.Load(), BrokerBytes: c.brokerBytes.Load(), Fetches: c.fetches.Load(), UpstreamFetches: c.upstreamFetches.Load(),
-		LocationFetches: c.locationFetches.Load(), LocationRefreshes: c.locationRefreshes.Load(), Ranges: c.ranges.Load(),
-		RangeBytes: c.rangeBytes.Load(), Fallbacks: c.fallbacks.Load(), MemoryInUse: d.budget.InUse(), Connections: conns,
+		DirectBytes: h.DirectBytes, BrokerBytes: h.UpstreamBytes, Fetches: h.Fetches, UpstreamFetches: h.UpstreamFetches,
+		LocationFetches: h.LocationFetches, LocationRefreshes: h.LocationRefreshes, Ranges: d.ranges.ranges.Load(),
+		RangeBytes: d.ranges.bytes.Load(), Fallbacks: h.Fallbacks, MemoryInUse: d.budget.InUse(), Connections: conns,
 	}
 }

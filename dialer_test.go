@@ -1,161 +1,129 @@
-package rewind
+package rewind_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"log/slog"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http/httptest"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
+
+	"github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick")) // Sarama's, one for the process
 }
 
-// newDialer makes a dialer that tells the test what it logs.
-func newDialer(t *testing.T, o Options) *Dialer {
-	t.Helper()
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
-	}
-	d, err := NewDialer(o)
+func TestCloseEndsConnections(t *testing.T) {
+	w := newWorld(t)
+	d := w.dialer(rewind.Options{})
+	c, err := d.Dial("tcp", w.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
+	if n := d.Stats().Connections; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection is still open")
+	}
+	if _, err := d.DialContext(context.Background(), "tcp", w.addr); err == nil {
+		t.Error("a closed dialer dials")
+	}
+}
+
+// noStore opens nothing.
+type noStore struct{}
+
+func (noStore) FetchLogSegment(context.Context, *rewind.Location, int64, int64) (io.ReadCloser, error) {
+	return nil, remotestorage.ErrNotFound
+}
+
+func TestValidate(t *testing.T) {
+	good := []rewind.Options{{}, {MemoryBudget: 1 << 20, Parallelism: 1, ChunkBytes: 64 << 10}, {Fetchers: []rewind.StoreFetcher{{"s3://", noStore{}}, {"s3://b/", noStore{}}}}}
+	for _, o := range good {
+		if err := o.Validate(); err != nil {
 			t.Error(err)
 		}
-		if n := d.Stats().MemoryInUse; n != 0 {
-			t.Errorf("%d bytes of the budget are still taken after Close", n)
+	}
+	bad := []rewind.Options{
+		{MemoryBudget: 5}, {Parallelism: -1}, {Parallelism: 1000}, {ChunkBytes: 1}, {RemoteMaxPartitionFetchBytes: -1}, {Fallback: -1}, {RemoteFetchMaxWait: -1}, {RangeTimeout: -1},
+		{SupportedStorageFormatVersions: []string{"ApachKafkaV1"}}, {Fetchers: []rewind.StoreFetcher{{Prefix: "s3://"}}}, {Fetchers: []rewind.StoreFetcher{{"bucket", noStore{}}}},
+		{Fetchers: []rewind.StoreFetcher{{"s3://", noStore{}}, {"s3://", noStore{}}}},
+		{AllowedHosts: []string{"https://a.b/"}}, {AllowedRoots: []string{"/does/not/exist"}},
+	}
+	for _, o := range bad {
+		if d, err := rewind.NewDialer(o); err == nil {
+			t.Errorf("%+v is accepted", o)
+			d.Close()
+		}
+	}
+}
+
+// The dialer speaks TLS itself, and checks the name that was dialled.
+func TestTLS(t *testing.T) {
+	w := newWorld(t)
+	w.history("secret", 1, 100, kgo.NoCompression())
+	front := httptest.NewTLSServer(nil) // for its certificate: example.com and 127.0.0.1
+	defer front.Close()
+	addr := w.behindTLS(front.TLS.Certificates)
+	roots := x509.NewCertPool()
+	roots.AddCert(front.Certificate())
+	d := w.dialer(rewind.Options{TLS: &tls.Config{RootCAs: roots}})
+	// The broker names its own, plain address: all that is dialled goes to the front instead.
+	toFront := func(ctx context.Context, network, _ string) (net.Conn, error) { return d.DialContext(ctx, network, addr) }
+	readAll(t, w.client(append(fromStart("secret"), kgo.Dialer(toFront))...), 100)
+	if d.Stats().DirectBytes == 0 {
+		t.Errorf("%+v", d.Stats())
+	}
+	wrong := w.dialer(rewind.Options{TLS: &tls.Config{RootCAs: roots, ServerName: "elsewhere.test"}})
+	if _, err := wrong.DialContext(t.Context(), "tcp", addr); err == nil {
+		t.Error("a certificate of another name is accepted")
+	}
+}
+
+// behindTLS puts a front that speaks TLS before the broker.
+func (w *world) behindTLS(certificates []tls.Certificate) (addr string) {
+	w.t.Helper()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certificates})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", w.addr)
+			if err != nil {
+				w.t.Error(err)
+				c.Close()
+				return
+			}
+			for _, way := range [][2]net.Conn{{c, up}, {up, c}} {
+				running.Go(func() {
+					_, _ = io.Copy(way[0], way[1]) // either end hangs up
+					way[0].Close()
+					way[1].Close()
+				})
+			}
 		}
 	})
-	return d
-}
-
-type testWriter struct{ t *testing.T }
-
-func (w testWriter) Write(b []byte) (int, error) {
-	w.t.Log(string(bytes.TrimSpace(b)))
-	if bytes.Contains(b, []byte("secret")) {
-		w.t.Error("a signature was logged")
-	}
-	return len(b), nil
-}
-
-func newClient(t *testing.T, b *fakeBroker, d *Dialer, opts ...kgo.Opt) *kgo.Client {
-	t.Helper()
-	opts = append([]kgo.Opt{kgo.SeedBrokers(b.addr()), kgo.FetchMaxWait(200 * time.Millisecond)}, opts...)
-	if d != nil {
-		opts = append(opts, kgo.Dialer(d.DialContext))
-	}
-	c, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
-
-// consumed checks, record by record, that each partition's offsets come once, in order and with the right content.
-type consumed struct {
-	t    *testing.T
-	size int
-	mu   sync.Mutex
-	next map[int32]int64
-	gaps bool // offsets may be missing (control and aborted batches)
-}
-
-func newConsumed(t *testing.T, size int) *consumed {
-	return &consumed{t: t, size: size, next: make(map[int32]int64)}
-}
-
-func (c *consumed) record(r *kgo.Record) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if want := c.next[r.Partition]; r.Offset != want && !(c.gaps && r.Offset > want) {
-		c.t.Fatalf("partition %d: offset %d, expected %d", r.Partition, r.Offset, want)
-	}
-	c.next[r.Partition] = r.Offset + 1
-	if string(r.Key) != keyOf(r.Partition, r.Offset) || !bytes.Equal(r.Value, valueOf(r.Partition, r.Offset, c.size)) || len(r.Headers) != 1 {
-		c.t.Fatalf("partition %d offset %d: wrong record %q", r.Partition, r.Offset, r.Key)
-	}
-}
-
-// until polls until every partition has come to its end.
-func (c *consumed) until(client *kgo.Client, ends map[int32]int64) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	for !c.reached(ends) {
-		f := client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			c.t.Fatalf("stuck at %v, want %v", c.next, ends)
-		}
-		for _, e := range f.Errors() {
-			c.t.Fatalf("partition %d: %v", e.Partition, e.Err)
-		}
-		f.EachRecord(c.record)
-	}
-}
-
-func (c *consumed) reached(ends map[int32]int64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for p, end := range ends {
-		if c.next[p] < end {
-			return false
-		}
-	}
-	return true
-}
-
-func TestKgoReadsHistoryDirectly(t *testing.T) {
-	b := newFakeBroker(t)
-	topic := b.topic("history", 1)
-	end := b.history(topic.parts[0], 3, 40, 10, 1000)
-	d := newDialer(t, Options{})
-	client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	c := newConsumed(t, 1000)
-	c.until(client, map[int32]int64{0: end})
-	s := d.Stats()
-	t.Logf("%+v", s)
-	if s.Fallbacks > 0 || s.DirectBytes < 3*40*10*1000 {
-		t.Errorf("not read directly: %+v", s)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for object, n := range b.locations {
-		if n != 1 {
-			t.Errorf("%d location fetches for %s", n, object)
-		}
-	}
-	if len(b.locations) != 3 {
-		t.Error(b.locations)
-	}
-}
-
-func TestManyPartitions(t *testing.T) {
-	for _, version := range []int16{18, 12} {
-		t.Run(fmt.Sprint("Fetch ", version), func(t *testing.T) {
-			b := newFakeBroker(t)
-			b.set(func() { b.maxFetch = version })
-			topic := b.topic("history", 50)
-			ends := make(map[int32]int64)
-			for _, p := range topic.parts {
-				ends[p.n] = b.history(p, 2, 5, 10, 500)
-			}
-			d := newDialer(t, Options{MemoryBudget: 8 << 20})
-			client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-			newConsumed(t, 500).until(client, ends)
-			if s := d.Stats(); s.DirectBytes < 50*2*5*10*500 || s.Fallbacks > 0 {
-				t.Errorf("%+v", s)
-			}
-		})
-	}
+	w.t.Cleanup(func() {
+		ln.Close()
+		running.Wait()
+	})
+	return ln.Addr().String()
 }

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/history"
 	"github.com/rewind-kafka/rewind/internal/remote"
 )
 
@@ -13,31 +14,31 @@ type Reason string
 const (
 	// ReasonLocal: the broker gave no location any more: the rest is in its local log, or it wants to serve it itself. No fall back: the broker is
 	// asked for a location again at once.
-	ReasonLocal Reason = "local"
+	ReasonLocal Reason = Reason(history.ReasonLocal)
 	// ReasonBroker: the broker answered with an error (not leader, fenced epoch, out of range, ...), which the client gets to see. No fall back.
-	ReasonBroker Reason = "broker"
+	ReasonBroker Reason = Reason(history.ReasonBroker)
 
 	// The others leave the partition to the broker for a while.
 
-	ReasonDenied      Reason = "denied"      // the store refused twice, a new location included
-	ReasonNotFound    Reason = "not-found"   // the object is gone
-	ReasonDamaged     Reason = "damaged"     // wrong bytes: checksum, order, length
-	ReasonFormat      Reason = "format"      // records of an old format, or a segment format that was not asked for
-	ReasonUnavailable Reason = "unavailable" // the store did not deliver within the deadline
-	ReasonUntrusted   Reason = "untrusted"   // the location is not one that the options allow
-	ReasonMalformed   Reason = "malformed"   // the location contradicts itself or the question
-	ReasonRefresh     Reason = "refresh"     // the broker did not tell the partition's offsets any more
-	ReasonOther       Reason = "other"
+	ReasonDenied      Reason = Reason(history.ReasonDenied)      // the store refused twice, a new location included
+	ReasonNotFound    Reason = Reason(history.ReasonNotFound)    // the object is gone
+	ReasonDamaged     Reason = Reason(history.ReasonDamaged)     // wrong bytes: checksum, order, length
+	ReasonFormat      Reason = Reason(history.ReasonFormat)      // records of an old format, or a segment format that was not asked for
+	ReasonUnavailable Reason = Reason(history.ReasonUnavailable) // the store did not deliver within the deadline
+	ReasonUntrusted   Reason = Reason(history.ReasonUntrusted)   // the location is not one that the options allow
+	ReasonMalformed   Reason = Reason(history.ReasonMalformed)   // the location contradicts itself or the question
+	ReasonRefresh     Reason = Reason(history.ReasonRefresh)     // the broker did not tell the partition's offsets any more
+	ReasonOther       Reason = Reason(history.ReasonOther)
 )
 
 // LocationCause says why a location was asked for.
 type LocationCause string
 
 const (
-	LocationFound   LocationCause = "found"   // came with an ordinary fetch
-	LocationNext    LocationCause = "next"    // for the segment that follows
-	LocationRenewed LocationCause = "renewed" // before the signature ends
-	LocationRefused LocationCause = "refused" // the store refused the last one
+	LocationFound   LocationCause = LocationCause(history.LocationFound)   // came with an ordinary fetch
+	LocationNext    LocationCause = LocationCause(history.LocationNext)    // for the segment that follows
+	LocationRenewed LocationCause = LocationCause(history.LocationRenewed) // before the signature ends
+	LocationRefused LocationCause = LocationCause(history.LocationRefused) // the store refused the last one
 )
 
 // Metrics hears of events. Methods are called from many goroutines and must not block. Embed NoMetrics to be safe from new ones.
@@ -77,17 +78,26 @@ type Stats struct {
 	Connections              int   // now
 }
 
-type counters struct {
-	directBytes, brokerBytes, fetches, upstreamFetches, locationFetches, locationRefreshes, ranges, rangeBytes, fallbacks atomic.Int64
+// rangeMetrics counts and passes on what the readers tell.
+type rangeMetrics struct {
+	Metrics
+	ranges, bytes atomic.Int64
 }
 
-// remoteMetrics passes on what the readers tell.
-type remoteMetrics struct{ d *Dialer }
-
-func (m remoteMetrics) RangeRead(bytes int64, took time.Duration, err error) {
-	m.d.counters.ranges.Add(1)
-	m.d.counters.rangeBytes.Add(bytes)
-	m.d.opts.Metrics.Range(bytes, took, err)
+func (m *rangeMetrics) RangeRead(bytes int64, took time.Duration, err error) {
+	m.ranges.Add(1)
+	m.bytes.Add(bytes)
+	m.Range(bytes, took, err)
 }
 
-func (m remoteMetrics) Count(e remote.Event) { m.d.opts.Metrics.Read(string(e)) }
+func (m *rangeMetrics) Count(e remote.Event) { m.Read(string(e)) }
+
+// hooks passes on what happens on a connection.
+type hooks struct {
+	history.NoHooks
+	metrics Metrics
+}
+
+func (h hooks) Delivered(b history.Bytes)         { h.metrics.Delivered(b.Direct, b.Upstream) }
+func (h hooks) Asked(c history.LocationCause)     { h.metrics.Location(LocationCause(c)) }
+func (h hooks) Ended(r history.Reason, fell bool) { h.metrics.Ended(Reason(r), fell) }

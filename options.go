@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rewind-kafka/rewind/httpfetcher"
+	"github.com/rewind-kafka/rewind/internal/history"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -22,7 +24,7 @@ const (
 	DefaultChunkBytes         = 4 << 20
 	DefaultParallelism        = 16
 	DefaultRemoteFetchMaxWait = 30 * time.Second
-	DefaultFallback           = 10 * time.Second
+	DefaultFallback           = history.DefaultFallback
 
 	minMemoryBudget = 1 << 20
 	minChunkBytes   = 64 << 10
@@ -141,10 +143,19 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	// Longest first: the first that matches is then the right one.
-	o.Fetchers = slices.Clone(o.Fetchers)
-	slices.SortFunc(o.Fetchers, func(a, b StoreFetcher) int { return len(b.Prefix) - len(a.Prefix) })
 	return o
+}
+
+func (o *Options) historyOptions(reader *remote.Reader, http *httpfetcher.Fetcher) history.Options {
+	h := history.Options{Reader: reader, RemoteMaxBytes: o.RemoteMaxPartitionFetchBytes, Fallback: o.Fallback, Logger: o.Logger}
+	if o.DisableRemoteFetch {
+		return h
+	}
+	h.Locations = &history.Locations{Formats: o.SupportedStorageFormatVersions, HTTP: http}
+	for _, f := range o.Fetchers {
+		h.Locations.Fetchers = append(h.Locations.Fetchers, history.Fetcher(f))
+	}
+	return h
 }
 
 func (o *Options) remoteOptions(budget *remote.Budget, m remote.Metrics) remote.Options {

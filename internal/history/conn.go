@@ -1,0 +1,204 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+const (
+	keyFetch = 1
+
+	// Fetch versions that are answered here. Below 4 record batches of today do not exist; above 18 we do not know the fields.
+	minClientFetch = 4
+	maxClientFetch = 18
+	// firstTagged is the first version that carries our fields; firstByID the first that names topics by id.
+	firstTagged = 12
+	firstByID   = 13
+
+	// sessionSlots is enough for a client that starts its session anew now and then.
+	sessionSlots = 8
+)
+
+// Conn answers the fetches of one client connection. Its methods are the carrier's to call, one Answer at a time.
+type Conn struct {
+	h        *History
+	peer     Peer
+	hooks    Hooks
+	carrier  *clientconn.Conn
+	ctx      context.Context
+	cancel   context.CancelFunc
+	sessions *session.Cache // the client's fetch sessions
+	tail     *tail
+	start    sync.Once // of the goroutines
+	running  sync.WaitGroup
+
+	mu       sync.Mutex
+	parts    map[partKey]*partition
+	names    map[remotestorage.UUID]string
+	versions map[int16]versionRange // of the broker; nil: not asked yet
+	forward  bool                   // Fetch is passed through on this connection
+	throttle int32                  // owed to the client
+	nodes    []kmsg.FetchResponseBroker
+}
+
+type versionRange struct{ min, max int16 }
+
+// partKey names a partition as the client does: by name, or from v13 on by id.
+type partKey struct {
+	topic     string
+	id        remotestorage.UUID
+	partition int32
+}
+
+func newConn(h *History, carrier *clientconn.Conn, p Peer) *Conn {
+	c := &Conn{
+		h: h, peer: p, hooks: p.Hooks, carrier: carrier, sessions: session.NewCache(sessionSlots),
+		parts: make(map[partKey]*partition), names: make(map[remotestorage.UUID]string),
+	}
+	if c.hooks == nil {
+		c.hooks = NoHooks{}
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.tail = newTail(c)
+	return c
+}
+
+// run starts the goroutines with the first fetch: most connections of a cluster's clients never send one.
+func (c *Conn) run() {
+	c.start.Do(func() {
+		c.running.Go(c.tail.run)
+		c.running.Go(c.refresh)
+	})
+}
+
+// Close ends direct reading and waits for all that goes on. The carrier's Run has returned by then, so no Answer is under way.
+func (c *Conn) Close() {
+	c.cancel()
+	c.mu.Lock()
+	parts := make([]*partition, 0, len(c.parts))
+	for _, p := range c.parts {
+		parts = append(parts, p)
+	}
+	c.mu.Unlock()
+	for _, p := range parts {
+		p.close()
+	}
+	c.running.Wait()
+}
+
+// Wants is the carrier's question which requests to hand over.
+func (c *Conn) Wants(key, version int16) bool {
+	if key != keyFetch || version < minClientFetch || version > maxClientFetch {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.forward
+}
+
+// upstreamVersion is the version of our own fetches for a client of this one, or false if the broker has none that carries our fields.
+func (c *Conn) upstreamVersion(ctx context.Context, client int16) (int16, bool, error) {
+	if client >= firstTagged {
+		return client, true, nil // the client has found out that the broker speaks it
+	}
+	r, ok, err := c.version(ctx, keyFetch)
+	return firstTagged, ok && r.min <= firstTagged && r.max >= firstTagged, err
+}
+
+// version asks the broker, once, what it speaks.
+func (c *Conn) version(ctx context.Context, key int16) (versionRange, bool, error) {
+	c.mu.Lock()
+	known := c.versions
+	c.mu.Unlock()
+	if known == nil {
+		resp, err := c.carrier.Request(ctx, kmsg.NewPtrApiVersionsRequest())
+		if err != nil {
+			return versionRange{}, false, fmt.Errorf("asking for the broker's versions: %w", err)
+		}
+		known = make(map[int16]versionRange)
+		for _, k := range resp.(*kmsg.ApiVersionsResponse).ApiKeys {
+			known[k.ApiKey] = versionRange{k.MinVersion, k.MaxVersion}
+		}
+		c.mu.Lock()
+		c.versions = known
+		c.mu.Unlock()
+	}
+	r, ok := known[key]
+	return r, ok, nil
+}
+
+// topicName finds the name behind an id: ListOffsets knows no ids, and errors are for people.
+func (c *Conn) topicName(ctx context.Context, k partKey) (string, error) {
+	if k.topic != "" {
+		return k.topic, nil
+	}
+	c.mu.Lock()
+	name, ok := c.names[k.id]
+	c.mu.Unlock()
+	if ok {
+		return name, nil
+	}
+	const byID = 12 // the first version that asks by id
+	id := [16]byte(k.id)
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = byID
+	t := kmsg.NewMetadataRequestTopic()
+	t.TopicID = id
+	req.Topics = append(req.Topics, t)
+	resp, err := c.carrier.Request(ctx, req)
+	if err != nil {
+		return "", fmt.Errorf("asking for the name of topic %s: %w", k.id, err)
+	}
+	for _, t := range resp.(*kmsg.MetadataResponse).Topics {
+		if t.TopicID == id && t.ErrorCode == 0 && t.Topic != nil {
+			c.mu.Lock()
+			c.names[k.id] = *t.Topic
+			c.mu.Unlock()
+			return *t.Topic, nil
+		}
+	}
+	return "", fmt.Errorf("the broker does not tell the name of topic %s", k.id)
+}
+
+// partition finds or makes the state of one.
+func (c *Conn) partition(k partKey) *partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.parts[k]
+	if p == nil {
+		p = &partition{c: c, key: k, hw: -1, lso: -1, logStart: -1, served: -1}
+		c.parts[k] = p
+	}
+	return p
+}
+
+// direct lists the partitions that are read directly, and drops those that the client has not asked for in a while: paused, revoked or gone elsewhere.
+func (c *Conn) direct() []*partition {
+	c.mu.Lock()
+	parts := make([]*partition, 0, len(c.parts))
+	for _, p := range c.parts {
+		parts = append(parts, p)
+	}
+	c.mu.Unlock()
+	direct := parts[:0]
+	for _, p := range parts {
+		switch p.state(time.Now()) {
+		case stateDirect:
+			direct = append(direct, p)
+		case stateIdle:
+			p.close()
+			c.mu.Lock()
+			delete(c.parts, p.key)
+			c.mu.Unlock()
+		}
+	}
+	return direct
+}

@@ -1,0 +1,336 @@
+package history
+
+import (
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// idleAfter is how long a partition that the client does not ask for is kept: a paused one goes on where it was, a revoked one costs nothing for long.
+const idleAfter = 30 * time.Second
+
+// partition is where one partition's records come from on this connection: from the store (direct is set), else from the broker.
+type partition struct {
+	c   *Conn
+	key partKey
+
+	mu     sync.Mutex
+	want   session.Part // as the client asked last
+	demand *demand
+	seen   time.Time // when it did
+	// What is true of the partition, by the broker's last word.
+	hw, lso, logStart int64
+	held              *held
+	direct            *direct
+	// served is an offset that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
+	// whose range has nothing left at the offset would be followed for ever.
+	served int64
+
+	// wakeMu is taken last, under mu or under none: readers wake from goroutines of their own. What is called with it does not block and takes no lock.
+	wakeMu sync.Mutex
+	wakes  map[int]func()
+	nextID int
+}
+
+// direct is a partition being read from the store.
+type direct struct {
+	reader    *remote.PartitionReader
+	cancel    func() // of the subscription
+	committed bool
+	epoch     int32 // current leader epoch that the broker has confirmed, -1 if the client sends none
+	lastEpoch int32 // of the last batch delivered, -1 if not known
+	refreshed time.Time
+}
+
+// held is what the broker sent and the client has not taken: its records, or an error.
+type held struct {
+	question
+	part    wire.FetchPartition // without records
+	records []byte
+}
+
+// question is what an answer holds for. One of an older question is dropped.
+type question struct {
+	offset           int64
+	epoch, lastEpoch int32
+	committed        bool
+}
+
+func questionOf(p session.Part, committed bool) question {
+	return question{p.FetchOffset, p.CurrentLeaderEpoch, p.LastFetchedEpoch, committed}
+}
+
+// anyEpoch stands for the epoch of the batch before, where an answer was cut by us: the broker has confirmed what lies behind.
+const anyEpoch = -2
+
+func (h *held) answers(q question) bool {
+	if h.lastEpoch == anyEpoch {
+		q.lastEpoch = anyEpoch
+	}
+	return h.question == q
+}
+
+func (h *held) now() bool {
+	return h.part.ErrorCode != 0 || h.part.Diverging != nil || h.part.PreferredReadReplica >= 0
+}
+
+type state int
+
+const (
+	stateTail state = iota
+	stateDirect
+	stateIdle
+)
+
+func (p *partition) state(now time.Time) state {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case now.Sub(p.seen) > idleAfter:
+		return stateIdle
+	case p.direct != nil:
+		return stateDirect
+	}
+	return stateTail
+}
+
+// ask takes note of what the client wants now, and drops what does not answer that any more.
+func (p *partition) ask(want session.Part, d *demand, directLimit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.want, p.demand, p.seen = want, d, time.Now()
+	if h := p.held; h != nil && (!h.answers(questionOf(want, d.committed())) || len(h.records) == 0) {
+		p.held = nil
+	}
+	if p.direct == nil {
+		return
+	}
+	if !p.fitsLocked(want, d.committed()) {
+		p.endLocked() // a seek, or a question that only the broker can answer
+		return
+	}
+	p.direct.reader.SetLimit(directLimit)
+}
+
+// fitsLocked tells whether direct reading answers the client's question. A leader epoch other than the confirmed one, and a last fetched epoch other than
+// that of the batch before, are for the broker to judge (KIP-320); so is an offset below the log start.
+func (p *partition) fitsLocked(want session.Part, committed bool) bool {
+	d := p.direct
+	return want.FetchOffset == d.reader.Offset() && want.FetchOffset >= p.logStart && committed == d.committed && want.CurrentLeaderEpoch == d.epoch &&
+		(want.LastFetchedEpoch < 0 || d.lastEpoch < 0 || want.LastFetchedEpoch == d.lastEpoch)
+}
+
+// endLocked ends direct reading. Closing waits for requests under way to end, so it is not done here.
+func (p *partition) endLocked() {
+	d := p.direct
+	if d == nil {
+		return
+	}
+	p.direct = nil
+	p.c.running.Go(func() {
+		d.cancel()
+		d.reader.Close()
+	})
+}
+
+func (p *partition) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = nil
+	p.endLocked()
+}
+
+// available tells what read would give.
+func (p *partition) available() (int, bool) {
+	p.mu.Lock()
+	if p.direct == nil {
+		defer p.mu.Unlock()
+		if h := p.held; h != nil {
+			return len(h.records), h.now()
+		}
+		return 0, false
+	}
+	n, err := p.direct.reader.Available()
+	if n > 0 || err == nil {
+		p.mu.Unlock()
+		return n, n > 0
+	}
+	p.served = p.direct.reader.Offset()
+	p.endLocked()
+	p.mu.Unlock()
+	p.ended(err)
+	return 0, false
+}
+
+// ended counts the end of direct reading, and sends the question on to the broker.
+func (p *partition) ended(err error) {
+	if p.c.ctx.Err() != nil {
+		return
+	}
+	reason, fellBack := reasonOf(err)
+	p.c.ended(p.key, reason, fellBack, err)
+	p.mu.Lock()
+	d := p.demand
+	p.mu.Unlock()
+	if d != nil {
+		p.c.tail.kick(d)
+	}
+}
+
+// read gives the partition's part of an answer.
+func (p *partition) read(limit, directLimit int, whole bool) wire.FetchPartition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := wire.FetchPartition{
+		Partition: p.key.partition, HighWatermark: p.hw, LastStableOffset: p.lso, LogStartOffset: p.logStart, PreferredReadReplica: -1,
+	}
+	if p.demand != nil && p.demand.committed() {
+		out.Aborted = []wire.AbortedTransaction{}
+	}
+	if p.direct != nil {
+		p.readDirectLocked(&out, min(limit, directLimit), whole)
+		return out
+	}
+	if p.held != nil {
+		p.readHeldLocked(&out, limit, whole)
+	}
+	return out
+}
+
+func (p *partition) readDirectLocked(out *wire.FetchPartition, limit int, whole bool) {
+	data, err := p.direct.reader.Read(limit, whole, false)
+	if err != nil {
+		return // available says it again at the next fetch, and acts on it
+	}
+	out.Records = data.Records
+	if data.Aborted != nil {
+		out.Aborted = data.Aborted
+	}
+	if data.Records.Len() == 0 {
+		return
+	}
+	p.direct.lastEpoch = data.Epoch
+	p.c.h.episodes.end(p.key)
+}
+
+// readHeldLocked gives what the broker sent, as far as the limit goes: of an answer shared with direct partitions there may be less room than the broker was
+// told. The rest is kept.
+func (p *partition) readHeldLocked(out *wire.FetchPartition, limit int, whole bool) {
+	h := p.held
+	n, next := cut(h.records, limit, whole)
+	*out = h.part
+	if n > 0 {
+		out.Records = wire.Records{Bufs: [][]byte{h.records[:n]}}
+	}
+	switch {
+	case n == 0 && len(h.records) > 0: // no room at all: it stays as it is
+		out.Aborted = emptied(out.Aborted)
+		return
+	case n < len(h.records) && next > 0 && len(h.part.Aborted) == 0:
+		h.offset, h.lastEpoch, h.records = next, anyEpoch, h.records[n:]
+		return
+	}
+	// Of a rest with aborted transactions it is not known which of them have gone by: it is asked for anew.
+	p.held = nil
+}
+
+// emptied keeps the difference between null and no entries.
+func emptied(a []wire.AbortedTransaction) []wire.AbortedTransaction {
+	if a == nil {
+		return nil
+	}
+	return []wire.AbortedTransaction{}
+}
+
+// cut finds how many bytes of whole batches fit, and the offset behind them. All of the records fit most of the time. Where batches cannot be told
+// apart (an old format), the bytes are cut anywhere, which every client bears; next is then 0 and the rest worthless.
+func cut(records []byte, limit int, whole bool) (n int, next int64) {
+	if len(records) <= limit {
+		return len(records), 0
+	}
+	if size, err := batch.PeekSize(records); err == nil && size > limit {
+		if !whole {
+			return 0, 0
+		}
+		limit = min(size, len(records))
+	}
+	_, err := batch.Each(records[:limit], func(h batch.Header, raw []byte) error {
+		n, next = n+len(raw), h.LastOffset()+1
+		return nil
+	})
+	if err != nil && n == 0 {
+		return limit, 0
+	}
+	return n, next
+}
+
+// hold takes the broker's answer for this partition.
+func (p *partition) hold(asked session.Part, committed bool, r *kmsg.FetchResponseTopicPartition) {
+	h := &held{question: questionOf(asked, committed), records: r.RecordBatches, part: fromKmsg(r)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.ErrorCode == 0 {
+		p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
+	}
+	if p.direct != nil || p.demand == nil || h.question != questionOf(p.want, p.demand.committed()) {
+		return // the client has moved on
+	}
+	if len(h.records) > 0 || h.now() {
+		p.held = h
+	}
+}
+
+func fromKmsg(r *kmsg.FetchResponseTopicPartition) wire.FetchPartition {
+	out := wire.FetchPartition{
+		Partition: r.Partition, ErrorCode: r.ErrorCode, HighWatermark: r.HighWatermark, LastStableOffset: r.LastStableOffset, LogStartOffset: r.LogStartOffset,
+		PreferredReadReplica: r.PreferredReadReplica, Aborted: abortedOf(r),
+	}
+	if l := r.CurrentLeader; l.LeaderID != -1 || l.LeaderEpoch != -1 {
+		out.CurrentLeader = &wire.LeaderAndEpoch{LeaderID: l.LeaderID, LeaderEpoch: l.LeaderEpoch}
+	}
+	if e := r.DivergingEpoch; e.Epoch != -1 || e.EndOffset != -1 {
+		out.Diverging = &wire.EpochEnd{Epoch: e.Epoch, EndOffset: e.EndOffset}
+	}
+	return out
+}
+
+func abortedOf(r *kmsg.FetchResponseTopicPartition) []wire.AbortedTransaction {
+	if r.AbortedTransactions == nil {
+		return nil
+	}
+	out := make([]wire.AbortedTransaction, len(r.AbortedTransactions))
+	for i, a := range r.AbortedTransactions {
+		out[i] = wire.AbortedTransaction{ProducerID: a.ProducerID, FirstOffset: a.FirstOffset}
+	}
+	return out
+}
+
+func (p *partition) subscribe(wake func()) (cancel func()) {
+	p.wakeMu.Lock()
+	defer p.wakeMu.Unlock()
+	if p.wakes == nil {
+		p.wakes = make(map[int]func())
+	}
+	p.nextID++
+	id := p.nextID
+	p.wakes[id] = wake
+	return func() {
+		p.wakeMu.Lock()
+		defer p.wakeMu.Unlock()
+		delete(p.wakes, id)
+	}
+}
+
+func (p *partition) wake() {
+	p.wakeMu.Lock()
+	defer p.wakeMu.Unlock()
+	for _, w := range p.wakes {
+		w() // does not block, by its contract
+	}
+}

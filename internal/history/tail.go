@@ -1,0 +1,221 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+const (
+	// pollBesideDirect bounds how long a fetch lies with the broker while something is read directly on the same connection: what the direct readers
+	// ask the broker (locations, offsets) waits behind it.
+	pollBesideDirect = 100 * time.Millisecond
+	// sessionTries bounds how often a fetch is sent again because the broker has lost the session.
+	sessionTries = 3
+	errUnknown   = -1
+)
+
+// tail fetches from the broker what is not read directly, and finds out what can be: it asks for locations. It has one fetch under way at a time, with a
+// session of its own, and goes on when the client has got its answer already; what it brings then serves the next fetch.
+type tail struct {
+	c       *Conn
+	session session.Client
+
+	mu      sync.Mutex
+	demand  *demand
+	version int16         // of the session
+	going   bool          // asked to look, or looking
+	kicked  chan struct{} // one slot: another look is owed
+}
+
+func newTail(c *Conn) *tail { return &tail{c: c, kicked: make(chan struct{}, 1)} }
+
+// kick asks for another look at what is wanted. It does not block.
+func (t *tail) kick(d *demand) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.demand, t.going = d, true
+	select {
+	case t.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// busy tells whether the broker may still have something to say to the last demand.
+func (t *tail) busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.going
+}
+
+func (t *tail) run() {
+	for {
+		select {
+		case <-t.kicked:
+		case <-t.c.ctx.Done():
+			return
+		}
+		for t.poll(t.c.ctx) {
+		}
+		t.mu.Lock()
+		t.going = len(t.kicked) > 0
+		d := t.demand
+		t.mu.Unlock()
+		d.wake()
+	}
+}
+
+// poll sends one fetch, if there is anything to ask for, and hands out its answer. It tells whether to look again at once.
+func (t *tail) poll(ctx context.Context) bool {
+	t.mu.Lock()
+	d := t.demand
+	t.mu.Unlock()
+	wanted, besides := t.wanted(d)
+	wait := time.Until(d.deadline)
+	over := wait < time.Millisecond || d.late.Load()
+	if len(wanted) == 0 || ctx.Err() != nil || over && d.asked.Load() {
+		return false
+	}
+	d.asked.Store(true)
+	minBytes, full := d.minBytes, true
+	if besides {
+		full = wait <= pollBesideDirect
+		wait, minBytes = min(wait, pollBesideDirect), 1
+	}
+	resp := t.fetch(ctx, d, wanted, wait, minBytes)
+	if resp == nil {
+		return false
+	}
+	t.handOut(ctx, d, wanted, resp)
+	if full && !d.late.Load() && time.Until(d.deadline) < wait/8 {
+		d.late.Store(true) // the broker has waited as long as the client wanted, give or take the way there and back
+	}
+	d.wake()
+	return true
+}
+
+// wanted lists what the broker is to be asked, and tells whether the client waits for direct reads besides.
+func (t *tail) wanted(d *demand) (wanted []asked, besides bool) {
+	for _, p := range d.parts {
+		a, direct, ok := p.toAsk(d)
+		besides = besides || direct
+		if ok {
+			wanted = append(wanted, a)
+		}
+	}
+	return wanted, besides
+}
+
+type asked struct {
+	p    *partition
+	part session.Part
+}
+
+// toAsk is what the broker is to be asked about the partition; false if nothing: it is read directly, or there is an answer already.
+func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.direct != nil || p.held != nil || p.demand != d {
+		return asked{}, p.direct != nil, false
+	}
+	a = asked{p: p, part: p.want}
+	// A copy: what the client's request carries in tags is its own affair.
+	a.part.UnknownTags = kmsg.Tags{}
+	q := &a.part.FetchRequestTopicPartition
+	o := &p.c.h.opts
+	if o.RemoteMaxBytes > 0 {
+		wire.SetRemotePartitionMaxBytes(q, o.RemoteMaxBytes)
+	}
+	wire.SetLocationRequested(q, o.Locations != nil && p.served != p.want.FetchOffset && !p.c.h.episodes.active(p.key))
+	return a, false, true
+}
+
+// fetch sends the question, as often as the session needs. Nil: the connection has ended.
+func (t *tail) fetch(ctx context.Context, d *demand, wanted []asked, wait time.Duration, minBytes int32) *kmsg.FetchResponse {
+	if t.version != d.version {
+		t.session.Reset()
+		t.version = d.version
+	}
+	parts := make([]session.Part, len(wanted))
+	for i := range wanted {
+		parts[i] = wanted[i].part
+	}
+	for try := 1; ; try++ {
+		built := t.session.Build(parts)
+		req := t.c.newFetch(d)
+		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(max(wait, 0).Milliseconds()), minBytes, d.maxBytes
+		built.Set(req)
+		t.c.h.counters.upstreamFetches.Add(1)
+		r, err := t.c.carrier.Request(ctx, req)
+		if err != nil {
+			t.session.Reset()
+			t.c.undecodable(err, d)
+			return nil
+		}
+		resp := r.(*kmsg.FetchResponse)
+		if t.session.Answer(resp) {
+			return resp
+		}
+		if try == sessionTries {
+			d.failed.Store(int32(resp.ErrorCode))
+			d.wake()
+			return nil
+		}
+	}
+}
+
+// undecodable ends a connection whose broker answers what cannot be read; if it is the connection that ended, there is nothing left to do.
+func (c *Conn) undecodable(err error, d *demand) {
+	if !errors.Is(err, clientconn.ErrAnswer) {
+		return
+	}
+	c.h.logger.Warn("a broker's fetch response cannot be read", "broker", c.peer.Addr.String(), "err", err)
+	d.failed.Store(errUnknown)
+	d.wake()
+	c.carrier.Close()
+}
+
+// newFetch is a consumer's fetch without partitions.
+func (c *Conn) newFetch(d *demand) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.Version, req.IsolationLevel, req.Rack, req.ReplicaID = d.version, d.isolation, d.rack, -1
+	if c.h.opts.Locations != nil {
+		wire.SetSupportedStorageFormatVersions(req, c.h.opts.Locations.Formats)
+	}
+	return req
+}
+
+func (t *tail) handOut(ctx context.Context, d *demand, wanted []asked, resp *kmsg.FetchResponse) {
+	t.c.mu.Lock()
+	t.c.throttle = max(t.c.throttle, resp.ThrottleMillis)
+	if len(resp.Brokers) > 0 {
+		t.c.nodes = resp.Brokers
+	}
+	t.c.mu.Unlock()
+	byKey := make(map[partKey]*kmsg.FetchResponseTopicPartition)
+	for i := range resp.Topics {
+		topic := &resp.Topics[i]
+		for j := range topic.Partitions {
+			byKey[partKey{topic.Topic, topic.TopicID, topic.Partitions[j].Partition}] = &topic.Partitions[j]
+		}
+	}
+	for _, a := range wanted {
+		r := byKey[a.p.key]
+		if r == nil {
+			continue // nothing new, says an incremental answer
+		}
+		l, err := wire.PartitionLocation(r)
+		if l == nil && err == nil {
+			a.p.hold(a.part, d.committed(), r)
+			continue
+		}
+		a.p.start(ctx, a.part, d, r, l, err)
+	}
+}
