@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// Fetch names the new leaders of partitions that have moved (v16 and newer, KIP-951), behind the records. The response streams by; the tag that holds the addresses
+// becomes one that clients skip. They still learn the new leaders' ids, and know the addresses of ids from Metadata.
+const keyFetch = 1
+
+const firstFetchNodes = 16
+
+// passFetch passes a fetch on as it is.
+func (c *conn) passFetch(ctx context.Context, req wire.RequestHeader) (clientconn.Answer, error) {
+	r, err := decode(req)
+	if err != nil {
+		return clientconn.Answer{}, err
+	}
+	in, err := c.carrier.Pull(ctx, r)
+	if err != nil {
+		return clientconn.Answer{}, err
+	}
+	w, err := wire.NewFetchWalker(req.Version)
+	if err != nil {
+		return clientconn.Answer{}, err
+	}
+	w.HideNodes = true
+	return clientconn.Answer{Stream: in, Transform: w.Walk, Skip: w}, nil
+}

@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// conn is one client's connection and the one to a broker that carries it on. run owns it; the carrier calls it as its Handler and Filter.
+type conn struct {
+	g     *Gateway
+	peer  string
+	local net.Addr
+	gone  chan struct{} // closed when nothing of it runs any more
+
+	ctx    context.Context // ends with stop
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	nc       net.Conn // replaced by its TLS
+	id       int32    // whom it is for; set anew by the name in the handshake
+	addr     string   // where it leads to, "" before it does
+	carrier  *clientconn.Conn
+	draining bool
+
+	who principal
+}
+
+func newConn(g *Gateway, id int32, nc net.Conn) *conn {
+	c := &conn{g: g, id: id, nc: nc, peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), gone: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(g.ctx)
+	return c
+}
+
+// leadsTo is whom it is for and where it leads, "" if nowhere yet.
+func (c *conn) leadsTo() (id int32, addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.id, c.addr
+}
+
+// drain ends it once the client has got what it is owed.
+func (c *conn) drain() {
+	c.mu.Lock()
+	c.draining = true
+	carrier := c.carrier
+	c.mu.Unlock()
+	if carrier == nil {
+		c.stop() // nothing was asked yet
+		return
+	}
+	carrier.Drain()
+}
+
+// stop cuts it.
+func (c *conn) stop() {
+	c.cancel()
+	c.mu.Lock()
+	carrier, nc := c.carrier, c.nc
+	c.mu.Unlock()
+	if carrier != nil {
+		carrier.Close()
+		return
+	}
+	_ = nc.Close() // run finds out
+}
+
+func (c *conn) run() {
+	defer c.cancel()
+	err := c.carry()
+	if err == nil || c.ctx.Err() != nil {
+		return
+	}
+	reason := endReason(err)
+	c.g.metrics.refused.WithLabelValues(reason).Inc()
+	if reason == "frame-size" {
+		c.g.metrics.limit("frame")
+	}
+	id, _ := c.leadsTo()
+	if c.g.notes.due("end:" + reason) {
+		c.g.log.Warn("connection ended", "peer", c.peer, "broker", brokerLabel(id), "reason", reason, "err", err)
+	}
+}
+
+// endReason puts errors into the few words of a metric.
+func endReason(err error) string {
+	var record tls.RecordHeaderError
+	switch {
+	case errors.Is(err, errCertificate):
+		return "client-certificate"
+	case errors.Is(err, errHandshake) && errors.As(err, &record):
+		return "not-tls"
+	case errors.Is(err, errHandshake):
+		return "tls"
+	case errors.Is(err, errUpstream):
+		return "upstream"
+	case errors.Is(err, wire.ErrFrameTooLarge):
+		return "frame-size"
+	case errors.Is(err, wire.ErrMalformed):
+		return "malformed"
+	}
+	return "other"
+}
+
+var (
+	errHandshake = errors.New("TLS with the client")
+	errUpstream  = errors.New("no broker")
+)
+
+// carry brings the connection to its broker and carries it until it ends.
+func (c *conn) carry() error {
+	defer func() { _ = c.nc.Close() }() // it has been closed before in most cases
+	if err := c.handshake(); err != nil {
+		return err
+	}
+	id, _ := c.leadsTo()
+	l, err := c.g.connect(c.ctx, id)
+	if err != nil {
+		c.g.metrics.dialFailed.Inc()
+		return fmt.Errorf("%w: %w", errUpstream, err)
+	}
+	label := brokerLabel(id)
+	c.g.metrics.connections.WithLabelValues(label).Inc()
+	defer c.g.metrics.connections.WithLabelValues(label).Dec()
+	carrier := clientconn.New(clientconn.Socket(c.nc), l, clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout})
+	c.mu.Lock()
+	c.carrier, c.addr = carrier, l.broker.addr()
+	draining := c.draining
+	c.mu.Unlock()
+	if draining || c.ctx.Err() != nil {
+		carrier.Drain()
+	}
+	// What was learnt while this was dialling has not ended it.
+	if b, ok := c.g.nodes.find(id); ok && b.addr() != l.broker.addr() {
+		carrier.Drain()
+	}
+	return carrier.Run(c)
+}
+
+// handshake speaks TLS with the client, if it is to be spoken.
+func (c *conn) handshake() error {
+	if c.g.opts.TLS == nil {
+		return nil
+	}
+	t := tls.Server(c.nc, c.g.opts.TLS)
+	ctx, cancel := context.WithTimeout(c.ctx, c.g.opts.HandshakeTimeout)
+	defer cancel()
+	if err := t.HandshakeContext(ctx); err != nil {
+		var record tls.RecordHeaderError
+		if errors.As(err, &record) {
+			return fmt.Errorf("%w: a client speaks plain Kafka, or something else than TLS, to a TLS port (its security.protocol lacks SSL?): %w", errHandshake, err)
+		}
+		return fmt.Errorf("%w: %w", errHandshake, err)
+	}
+	c.mu.Lock()
+	c.nc = t
+	if d := c.g.opts.SNIDomain; d != "" {
+		c.id = brokerOfName(t.ConnectionState().ServerName, d)
+	}
+	c.mu.Unlock()
+	return nil
+}
+

@@ -1,0 +1,218 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrClosed: the gateway has been closed.
+var ErrClosed = errors.New("gateway is closed")
+
+// Gateway is one gateway before one cluster.
+type Gateway struct {
+	opts    Options
+	log     *slog.Logger
+	ports   *ports
+	nodes   topology
+	metrics *metrics
+	notes   notes
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup // listeners, connections, the poll
+	learn   sync.Mutex     // held while brokers that came get their listeners: one after the other, on all gateways in the same order
+
+	mu        sync.Mutex
+	bootstrap *listener
+	listeners map[int32]*listener
+	conns     map[*conn]struct{}
+	reached   bool // the cluster has answered, in whatever way
+	closed    bool
+}
+
+// New checks the options and reads the port map. Start opens the listeners.
+func New(o Options) (*Gateway, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	_, first, err := splitAddr(o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPorts(first, o.PortFile, o.Ports)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g := &Gateway{opts: o, log: o.Logger, ports: p, listeners: make(map[int32]*listener), conns: make(map[*conn]struct{}), notes: notes{last: make(map[string]time.Time)}}
+	g.nodes.brokers = make(map[int32]Broker)
+	g.metrics = newMetrics(o.Registerer, g)
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g, nil
+}
+
+// Start opens the listeners, asks the cluster for its brokers and serves until Close. It fails where clients could never be served: an address that is taken,
+// a certificate that is not trusted, brokers that demand a client certificate. A cluster that does not answer is no reason: it may come. Close is to be called
+// after a failure as well. ctx is for Start alone.
+func (g *Gateway) Start(ctx context.Context) error {
+	l, err := g.listen(bootstrapID, g.opts.Listen)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.bootstrap = l
+	g.mu.Unlock()
+	// Brokers that were known before the last restart have clients that know their ports, and will not ask for them again.
+	if g.opts.SNIDomain == "" {
+		known := g.ports.known()
+		for _, id := range sortedIDs(known) {
+			g.open(id)
+		}
+	}
+	err = g.ask(ctx)
+	switch {
+	case errors.Is(err, errUnfit):
+		return err
+	case errors.Is(err, errUnasked):
+		g.log.Info("the brokers do not answer without authentication: they are followed from what passes by", "upstream", g.opts.Upstream)
+	case err != nil:
+		g.log.Warn("the cluster does not answer yet", "upstream", g.opts.Upstream, "err", err)
+	}
+	g.serve(l)
+	if g.opts.PollInterval > 0 {
+		g.running.Go(g.poll)
+	}
+	return nil
+}
+
+// Addr is where clients bootstrap; nil before Start.
+func (g *Gateway) Addr() net.Addr {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.bootstrap == nil {
+		return nil
+	}
+	return g.bootstrap.l.Addr()
+}
+
+// Bootstrap is host:port as clients are told it; "" before Start.
+func (g *Gateway) Bootstrap() string {
+	addr, ok := g.Addr().(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	host := g.opts.AdvertisedHost
+	if host == "" {
+		host = addr.IP.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(g.outside(addr.Port)))
+}
+
+// BrokerAddr is where the listener of a broker is; nil if there is none.
+func (g *Gateway) BrokerAddr(id int32) net.Addr {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.listeners[id]; l != nil {
+		return l.l.Addr()
+	}
+	return nil
+}
+
+// Healthy says why clients are not served at the moment; nil if they are.
+func (g *Gateway) Healthy() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		return ErrClosed
+	case g.bootstrap == nil:
+		return errors.New("not started")
+	case !g.reached:
+		return errors.New("no broker has answered yet")
+	}
+	return nil
+}
+
+// Close drains: nobody new is taken, connections finish what they owe and end. When ctx ends the rest is cut. It waits until nothing of the gateway runs.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.mu.Lock()
+	again := g.closed
+	g.closed = true
+	listeners := slices.Collect(maps.Values(g.listeners))
+	if g.bootstrap != nil {
+		listeners = append(listeners, g.bootstrap)
+	}
+	open := slices.Collect(maps.Keys(g.conns))
+	g.mu.Unlock()
+	var errs []error
+	if !again {
+		for _, l := range listeners {
+			errs = append(errs, l.l.Close())
+		}
+	}
+	for _, c := range open {
+		c.drain()
+	}
+	drained := make(chan struct{})
+	go func() { g.awaitConns(); close(drained) }()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+		g.log.Warn("connections that did not drain in time are cut", "connections", g.connections())
+	}
+	g.cancel()
+	for _, c := range open {
+		c.stop()
+	}
+	<-drained
+	g.running.Wait()
+	return errors.Join(errs...)
+}
+
+func (g *Gateway) connections() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.conns)
+}
+
+// outside is the port that clients use for one of ours.
+func (g *Gateway) outside(port int) int {
+	if g.opts.AdvertisedPort == 0 {
+		return port
+	}
+	first := port
+	g.mu.Lock()
+	if g.bootstrap != nil {
+		first = g.bootstrap.port()
+	}
+	g.mu.Unlock()
+	return g.opts.AdvertisedPort + port - first
+}
+
+// notes keep a line that would be written for each connection to one in a while.
+type notes struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+const noteEvery = 10 * time.Second
+
+// due tells whether a line of this kind is to be written now. Kinds are few: they hold nothing that clients choose.
+func (n *notes) due(kind string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	if t, ok := n.last[kind]; ok && now.Sub(t) < noteEvery {
+		return false
+	}
+	n.last[kind] = now
+	return true
+}

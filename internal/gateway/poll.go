@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// maxPolled bounds the answer to a question for brokers alone.
+const maxPolled = 16 << 20
+
+// poll asks for the brokers again and again, so that those that come or move are known before a client hears of them.
+func (g *Gateway) poll() {
+	unasked := false
+	for tick := time.NewTicker(g.opts.PollInterval); ; {
+		select {
+		case <-tick.C:
+		case <-g.ctx.Done():
+			tick.Stop()
+			return
+		}
+		g.reopen()
+		if unasked {
+			continue
+		}
+		err := g.ask(g.ctx)
+		// A broker that wants authentication would write a line for each try.
+		unasked = errors.Is(err, errUnasked)
+		if err != nil && !unasked && g.ctx.Err() == nil && g.notes.due("poll") {
+			g.log.Warn("the cluster does not tell its brokers", "err", err)
+		}
+	}
+}
+
+// reopen tries listeners that could not be opened, and those of brokers that another gateway has put into the map.
+func (g *Gateway) reopen() {
+	if g.opts.SNIDomain != "" {
+		return
+	}
+	for _, b := range g.nodes.all() {
+		if g.BrokerAddr(b.ID) == nil {
+			g.learn.Lock()
+			g.open(b.ID)
+			g.learn.Unlock()
+		}
+	}
+}
+
+// ask asks the cluster for its brokers.
+func (g *Gateway) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*g.opts.DialTimeout)
+	defer cancel()
+	list := g.listBrokers
+	if g.opts.Brokers != nil {
+		list = g.opts.Brokers
+	}
+	brokers, err := list(ctx)
+	if err != nil {
+		return err
+	}
+	g.learned(brokers)
+	return nil
+}
+
+// listBrokers asks any broker, without authentication.
+func (g *Gateway) listBrokers(ctx context.Context) ([]Broker, error) {
+	l, err := g.dialAny(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	if until, ok := ctx.Deadline(); ok {
+		if err := l.SetDeadline(until); err != nil {
+			return nil, err
+		}
+	}
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = 4 // no topic is created; every broker since Kafka 1.0 speaks it, up to those of today
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	id := "rewind-gateway"
+	if _, err := l.Write(wire.AppendRequest(nil, req, 1, &id)); err != nil {
+		return nil, fmt.Errorf("asking broker %s for the brokers: %w", l.broker.addr(), err)
+	}
+	frame, err := wire.ReadFrame(l, maxPolled, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking broker %s for the brokers: %w", l.broker.addr(), l.askError(err))
+	}
+	_, body, err := wire.ResponseBody(frame, req.Key(), req.Version)
+	resp := kmsg.MetadataResponse{Version: req.Version}
+	if err == nil {
+		err = resp.ReadFrom(body)
+	}
+	if err != nil || binary.BigEndian.Uint32(frame) != 1 {
+		return nil, fmt.Errorf("broker %s gave no metadata: %w", l.broker.addr(), errors.Join(err, wire.ErrMalformed))
+	}
+	return metadataBrokers(&resp), nil
+}
+
+// askError tells apart why there is no answer.
+func (l *link) askError(err error) error {
+	switch {
+	case errors.Is(err, errUnfit):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("%w: %w", errUnasked, err)
+	case errors.Is(err, wire.ErrFrameTooLarge), errors.Is(err, wire.ErrMalformed):
+		return fmt.Errorf("%w: %w", errUnfit, err)
+	}
+	return err
+}
+
+// learned takes note of brokers before a client hears of them: those that came get their listeners, connections to those that moved end. It may be called from
+// any goroutine.
+func (g *Gateway) learned(brokers []Broker) {
+	came, moved := g.nodes.learn(brokers)
+	g.mu.Lock()
+	g.reached = true
+	g.mu.Unlock()
+	for _, id := range came {
+		b, _ := g.nodes.find(id)
+		g.log.Info("broker", "id", id, "address", b.addr())
+	}
+	if g.opts.SNIDomain == "" {
+		g.learn.Lock()
+		for _, b := range brokers {
+			if b.ID >= 0 && b.Host != "" && g.BrokerAddr(b.ID) == nil {
+				g.open(b.ID)
+			}
+		}
+		g.learn.Unlock()
+	}
+	for _, id := range moved {
+		b, _ := g.nodes.find(id)
+		g.log.Info("a broker has moved", "id", id, "address", b.addr())
+	}
+	if len(came)+len(moved) > 0 {
+		g.endStrays()
+	}
+}
+
+// endStrays ends connections for a broker that lead elsewhere than to where it is: it has moved, or was not known when the client came.
+func (g *Gateway) endStrays() {
+	g.mu.Lock()
+	open := make([]*conn, 0, len(g.conns))
+	for c := range g.conns {
+		open = append(open, c)
+	}
+	g.mu.Unlock()
+	for _, c := range open {
+		id, addr := c.leadsTo()
+		if b, ok := g.nodes.find(id); ok && addr != "" && b.addr() != addr {
+			g.log.Info("a connection ends: its broker is elsewhere", "peer", c.peer, "broker", id, "was", addr, "is", b.addr())
+			c.drain()
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync/atomic"
+)
+
+var (
+	// errUnfit: the cluster can never be served as it is configured, here or there.
+	errUnfit = errors.New("the upstream cannot be used")
+	// errUnasked: a broker ends connections that do not authenticate.
+	errUnasked = errors.New("the broker does not answer without authentication")
+	// errCertificate: no client certificate is presented for clients, see docs/decisions/0010-no-client-certificate.md.
+	errCertificate = fmt.Errorf("%w: the brokers demand a client certificate (ssl.client.auth=required). The gateway presents none for its clients, since that would give each of them "+
+		"the gateway's own principal: point upstream.bootstrap.servers at a listener that authenticates by SASL, or whose ssl.client.auth is none", errUnfit)
+)
+
+// link is a connection to a broker.
+type link struct {
+	net.Conn
+	broker Broker // Broker.ID is bootstrapID if any broker would do
+	// certificate: the broker has asked for a client certificate. It may have been a wish (ssl.client.auth=requested); where it was a demand, TLS 1.3 tells
+	// with the first bytes that are read.
+	certificate atomic.Bool
+}
+
+func (l *link) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if err != nil && l.certificate.Load() && refusedCertificate(err) {
+		err = errCertificate
+	}
+	return n, err
+}
+
+// refusedCertificate: alerts that say that a certificate is missing. certificate_required is of TLS 1.3; before, brokers send bad_certificate or handshake_failure.
+func refusedCertificate(err error) bool {
+	var alert tls.AlertError
+	if errors.As(err, &alert) {
+		return alert == 116 || alert == 42 || alert == 40
+	}
+	var op *net.OpError // crypto/tls gives a peer's alert as one
+	return errors.As(err, &op) && op.Op == "remote error"
+}
+
+// connect dials the broker with this id, or any.
+func (g *Gateway) connect(ctx context.Context, id int32) (*link, error) {
+	if b, ok := g.nodes.find(id); ok {
+		return g.dial(ctx, b)
+	}
+	// A broker that nobody has told of yet: the gateway was started anew, and the client was there before. Any broker lets it ask for the cluster's
+	// metadata; from that the gateway learns too, and ends connections that have come to the wrong one (see learned).
+	return g.dialAny(ctx)
+}
+
+func (g *Gateway) dialAny(ctx context.Context) (*link, error) {
+	var candidates []Broker
+	for _, a := range g.opts.Upstream {
+		host, port, err := splitAddr(a)
+		if err != nil {
+			return nil, err // Validate has seen it
+		}
+		candidates = append(candidates, Broker{ID: bootstrapID, Host: host, Port: int32(port)})
+	}
+	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+	// What passed by comes after what was configured, and helps where that is out of date.
+	known := g.nodes.all()
+	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	for _, b := range known {
+		b.ID = bootstrapID
+		if !slices.Contains(candidates, b) {
+			candidates = append(candidates, b)
+		}
+	}
+	var errs []error
+	for _, b := range candidates {
+		l, err := g.dial(ctx, b)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil || errors.Is(err, errUnfit) {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (g *Gateway) dial(ctx context.Context, b Broker) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.opts.DialTimeout)
+	defer cancel()
+	nc, err := g.opts.Dial(ctx, "tcp", b.addr())
+	if err != nil {
+		return nil, fmt.Errorf("connecting to broker %s: %w", b.addr(), err)
+	}
+	l := &link{Conn: nc, broker: b}
+	if g.opts.UpstreamTLS == nil {
+		return l, nil
+	}
+	config := g.opts.UpstreamTLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName = b.Host
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		l.certificate.Store(true)
+		return &tls.Certificate{}, nil
+	}
+	t := tls.Client(nc, config)
+	if err := t.HandshakeContext(ctx); err != nil {
+		_ = nc.Close() // the handshake's error tells more
+		return nil, l.handshakeError(err)
+	}
+	l.Conn = t
+	return l, nil
+}
+
+func (l *link) handshakeError(err error) error {
+	addr := l.broker.addr()
+	var (
+		record  tls.RecordHeaderError
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+	)
+	switch {
+	case l.certificate.Load() && refusedCertificate(err):
+		return fmt.Errorf("TLS with broker %s: %w", addr, errCertificate)
+	case errors.As(err, &record):
+		return fmt.Errorf("%w: broker %s does not speak TLS there (upstream.security.protocol says that it does): %w", errUnfit, addr, err)
+	case errors.As(err, &unknown), errors.As(err, &name):
+		return fmt.Errorf("%w: TLS with broker %s: %w", errUnfit, addr, err)
+	}
+	return fmt.Errorf("TLS with broker %s: %w", addr, err)
+}
