@@ -27,11 +27,24 @@ type demand struct {
 	deadline  time.Time
 	parts     []*partition
 	asked     atomic.Bool  // the broker was asked on its behalf at least once
+	read      atomic.Bool  // its answer is being put together
 	late      atomic.Bool  // max wait has passed: answer with what there is
 	failed    atomic.Int32 // an error of the broker for the whole fetch
 }
 
 func (d *demand) committed() bool { return d.isolation == 1 }
+
+// enough tells whether the broker has brought what the client waits for.
+func (d *demand) enough() bool {
+	total := 0
+	for _, p := range d.parts {
+		n, now := p.brought(d)
+		if total += n; now || total >= int(max(d.minBytes, 1)) {
+			return true
+		}
+	}
+	return false
+}
 
 // Answer answers a fetch. It is the carrier's, one call at a time.
 func (c *Conn) Answer(ctx context.Context, h wire.RequestHeader) (clientconn.Answer, error) {
@@ -145,6 +158,7 @@ func (s *source) Available() (int, bool) {
 }
 
 func (s *source) Read(limit int, whole bool) wire.FetchPartition {
+	s.d.read.Store(true)
 	return s.p.read(limit, s.directLimit, whole)
 }
 

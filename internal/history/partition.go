@@ -168,6 +168,16 @@ func (p *partition) available() (int, bool) {
 	return 0, false
 }
 
+// brought is what the broker has sent for a demand and the client has not taken.
+func (p *partition) brought(d *demand) (int, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.held; h != nil && p.demand == d {
+		return len(h.records), h.now()
+	}
+	return 0, false
+}
+
 // ended counts the end of direct reading, and sends the question on to the broker.
 func (p *partition) ended(err error) {
 	if p.c.ctx.Err() != nil {

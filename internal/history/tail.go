@@ -77,6 +77,9 @@ func (t *tail) poll(ctx context.Context) bool {
 	t.mu.Lock()
 	d := t.demand
 	t.mu.Unlock()
+	if d.asked.Load() && (d.read.Load() || d.enough()) {
+		return false // what is left to ask for would hold up the client's next question
+	}
 	wanted, besides := t.wanted(d)
 	wait := time.Until(d.deadline)
 	over := wait < time.Millisecond || d.late.Load()
