@@ -84,7 +84,7 @@ func (w *world) store() remotestorage.RemoteStorageManager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := fileserver.NewHandler(w.dir, signer)
+	files, err := fileserver.NewHandler(w.dir, "", signer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 
 	t.Run("NoBucket", func(t *testing.T) {
 		noBucket := func(err error) bool {
-			return errors.Is(err, remotestorage.ErrNoBucket) && errors.Is(err, remotestorage.ErrNotFound) && strings.Contains(err.Error(), "bucket does not exist")
+			return errors.Is(err, remotestorage.ErrNoBucket) && !errors.Is(err, remotestorage.ErrNotFound) && strings.Contains(err.Error(), "bucket does not exist")
 		}
 		m := newManager(t, server.OpenURL(t, server.URLVia(server.Addr, "no-such-bucket")), bucket.Options{})
 		if err := m.Ping(t.Context()); !noBucket(err) {

@@ -95,10 +95,10 @@ func (m *Manager) uploadTimeout(size int64) time.Duration {
 	return 5*time.Minute + time.Duration(size>>20)*time.Second
 }
 
-// worthRetry: a refusal or a local file that cannot be read will not get better by itself.
+// worthRetry: a refusal, a bucket that is not there or a local file that cannot be read will not get better by itself.
 func worthRetry(err error) bool {
 	var local *localError
-	return !errors.Is(err, remotestorage.ErrDenied) && !errors.Is(err, remotestorage.ErrNotFound) && !errors.As(err, &local)
+	return !errors.Is(err, remotestorage.ErrDenied) && !errors.Is(err, remotestorage.ErrNotFound) && !errors.Is(err, remotestorage.ErrNoBucket) && !errors.As(err, &local)
 }
 
 // localError is a failure of this side's file.

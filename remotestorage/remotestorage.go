@@ -17,8 +17,8 @@ import (
 var (
 	// ErrNotFound: the object is not in the store (any more). Retention may have taken it; ask the broker.
 	ErrNotFound = errors.New("object not found")
-	// ErrNoBucket: not even the bucket, or what the store calls it, is there. It is an ErrNotFound too.
-	ErrNoBucket error = noBucketError{}
+	// ErrNoBucket: not even the bucket, or what the store calls it, is there, or it is another one. It is not an ErrNotFound: nothing is said of the object.
+	ErrNoBucket = errors.New("bucket does not exist")
 	// ErrDenied: the store refused: a signature has expired or is wrong, or the credentials do not reach. Ask for a new location once.
 	ErrDenied = errors.New("access denied by the store")
 	// ErrNotSigned: the store or its configuration cannot sign a URL.
@@ -32,13 +32,6 @@ var (
 	// ErrUnsupported: the segment is in a format that this program does not read. Ask the broker.
 	ErrUnsupported = errors.New("format of the remote segment is not supported")
 )
-
-// noBucketError has a text of its own, which %w would join with that of ErrNotFound.
-type noBucketError struct{}
-
-func (noBucketError) Error() string { return "bucket does not exist" }
-
-func (noBucketError) Unwrap() error { return ErrNotFound }
 
 // UUID is Kafka's Uuid: 16 bytes, written as URL-safe base64 without padding (22 characters).
 type UUID [16]byte

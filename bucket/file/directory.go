@@ -14,19 +14,30 @@ import (
 	"gocloud.dev/blob/driver"
 	"gocloud.dev/gcerrors"
 
+	"github.com/rewind-kafka/rewind/internal/storedir"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 var (
 	errKey         = errors.New("not a plain name: no leading slash, no empty part, no part that begins with a dot")
 	errUnsupported = errors.New("not supported by a directory store")
+	errReplaced    = errors.New("the store's directory was replaced while it was being changed")
 )
 
-// directory is the driver. All paths go through root, which links cannot lead out of.
+// directory is the driver. Each operation begins with the tree that lies at the store's path then.
 type directory struct {
-	root *os.Root
+	dir *storedir.Dir
 	// fsync puts a file or a folder on stable storage; tests look at the order of its calls.
 	fsync func(*os.File) error
+
+	mu sync.Mutex
+	at *tree // the last one
+}
+
+// tree is the directory as one root has it. All paths go through the root, which links cannot lead out of.
+type tree struct {
+	d    *directory
+	root *os.Root
 
 	mu sync.Mutex
 	// durable holds the folders of which this process knows that they are synced into their parents.
@@ -35,6 +46,29 @@ type directory struct {
 }
 
 var _ driver.Bucket = (*directory)(nil)
+
+// tree gives the directory that lies at the store's path now.
+func (d *directory) tree() (*tree, error) {
+	root, err := d.dir.Root()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil || d.at.root != root {
+		d.at = &tree{d: d, root: root, durable: make(map[string]bool)}
+	}
+	return d.at, nil
+}
+
+// still tells whether the tree is the one at the store's path. What was written into another, or deleted there, is not done.
+func (t *tree) still() error {
+	root, err := t.d.dir.Root()
+	if err == nil && root != t.root {
+		err = errReplaced
+	}
+	return err
+}
 
 func checkKey(key string) error {
 	if !fs.ValidPath(key) || key == "." || strings.ContainsAny(key, "\\\x00") {
@@ -50,6 +84,8 @@ func checkKey(key string) error {
 
 func sentinel(err error) error {
 	switch {
+	case errors.Is(err, remotestorage.ErrNoBucket):
+		return remotestorage.ErrNoBucket
 	case errors.Is(err, fs.ErrNotExist):
 		return remotestorage.ErrNotFound
 	case errors.Is(err, fs.ErrPermission):
@@ -60,6 +96,8 @@ func sentinel(err error) error {
 
 func (d *directory) ErrorCode(err error) gcerrors.ErrorCode {
 	switch {
+	case errors.Is(err, remotestorage.ErrNoBucket):
+		return gcerrors.FailedPrecondition // not NotFound, which says that the store was looked through
 	case errors.Is(err, fs.ErrNotExist):
 		return gcerrors.NotFound
 	case errors.Is(err, fs.ErrPermission):
@@ -78,7 +116,7 @@ func (d *directory) ErrorCode(err error) gcerrors.ErrorCode {
 
 func (d *directory) As(any) bool                   { return false }
 func (d *directory) ErrorAs(err error, i any) bool { return errors.As(err, i) }
-func (d *directory) Close() error                  { return d.root.Close() }
+func (d *directory) Close() error                  { return d.dir.Close() }
 func (d *directory) Copy(_ context.Context, _, _ string, _ *driver.CopyOptions) error {
 	return errUnsupported
 }
@@ -88,11 +126,11 @@ func (d *directory) SignedURL(context.Context, string, *driver.SignedURLOptions)
 }
 
 // stat finds a file. A folder is not an object.
-func (d *directory) stat(key string) (fs.FileInfo, error) {
+func (t *tree) stat(key string) (fs.FileInfo, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	st, err := d.root.Stat(key)
+	st, err := t.root.Stat(key)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +141,11 @@ func (d *directory) stat(key string) (fs.FileInfo, error) {
 }
 
 func (d *directory) Attributes(_ context.Context, key string) (*driver.Attributes, error) {
-	st, err := d.stat(key)
+	t, err := d.tree()
+	if err != nil {
+		return nil, err
+	}
+	st, err := t.stat(key)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +169,15 @@ func (d *directory) NewRangeReader(ctx context.Context, key string, offset, leng
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	st, err := d.stat(key)
+	t, err := d.tree()
 	if err != nil {
 		return nil, err
 	}
-	f, err := d.root.Open(key)
+	st, err := t.stat(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := t.root.Open(key)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +205,11 @@ func (r *reader) As(any) bool                          { return false }
 
 // Delete removes a file and the folders that it leaves empty.
 func (d *directory) Delete(_ context.Context, key string, o *driver.DeleteOptions) error {
-	if _, err := d.stat(key); err != nil {
+	t, err := d.tree()
+	if err != nil {
+		return err
+	}
+	if _, err := t.stat(key); err != nil {
 		return err
 	}
 	if o.BeforeDelete != nil {
@@ -167,24 +217,27 @@ func (d *directory) Delete(_ context.Context, key string, o *driver.DeleteOption
 			return err
 		}
 	}
-	if err := d.root.Remove(key); err != nil {
+	if err := t.root.Remove(key); err != nil {
 		return err
 	}
 	// Synced, since the deletion is going to be recorded: a file that came back after a loss of power would belong to nobody.
-	if err := ignoreGone(d.sync(path.Dir(key))); err != nil {
+	if err := ignoreGone(t.sync(path.Dir(key))); err != nil {
 		return err
 	}
-	return d.removeEmpty(path.Dir(key))
+	if err := t.removeEmpty(path.Dir(key)); err != nil {
+		return err
+	}
+	return t.still()
 }
 
 // removeEmpty removes dir if nothing is in it, and so on upwards. A writer that finds its folder gone makes it again.
-func (d *directory) removeEmpty(dir string) error {
+func (t *tree) removeEmpty(dir string) error {
 	for ; dir != "."; dir = path.Dir(dir) {
-		if err := d.root.Remove(dir); err != nil {
+		if err := t.root.Remove(dir); err != nil {
 			return nil // not empty, or somebody else was here
 		}
-		d.forget(dir)
-		if err := ignoreGone(d.sync(path.Dir(dir))); err != nil {
+		t.forget(dir)
+		if err := ignoreGone(t.sync(path.Dir(dir))); err != nil {
 			return err
 		}
 	}
@@ -192,19 +245,19 @@ func (d *directory) removeEmpty(dir string) error {
 }
 
 // forget that a folder, and those that it lies in, are synced. Who finds it missing forgets before making it: whoever settles sees either that or the new folder.
-func (d *directory) forget(dir string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.made++
+func (t *tree) forget(dir string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.made++
 	for ; dir != "."; dir = path.Dir(dir) {
-		delete(d.durable, dir)
+		delete(t.durable, dir)
 	}
 }
 
-func (d *directory) sync(dir string) error {
-	f, err := d.root.Open(dir)
+func (t *tree) sync(dir string) error {
+	f, err := t.root.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.fsync(f), f.Close())
+	return errors.Join(t.d.fsync(f), f.Close())
 }

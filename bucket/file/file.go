@@ -9,7 +9,6 @@ package file
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"gocloud.dev/blob"
 
 	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/internal/storedir"
 )
 
 // Scheme of this driver's URLs.
@@ -26,6 +26,10 @@ const Scheme = "file"
 
 // Options of the driver; the zero value is a directory that does not sign.
 type Options struct {
+	// IDFile is a path at which the id of the directory is remembered, for whoever writes to the store: the directory is given an id in a file of its own, and from
+	// then on no other directory is taken for it. While it is away, a file system that is not mounted, operations fail with remotestorage.ErrNoBucket. Empty, as
+	// for readers: no id is made, and the directory is the one that lies at the path.
+	IDFile string
 	// Sign makes locations that an HTTP server on the directory understands; nil: locations are not signed.
 	Sign func(ctx context.Context, key string, expiry time.Duration) (signed string, until time.Time, err error)
 }
@@ -45,52 +49,21 @@ func openURL(u *url.URL, o Options) (*bucket.Store, error) {
 	return Open(u.Path, o)
 }
 
-// Open opens a directory, and makes it if it is not there.
+// Open opens a directory, and makes it if it is not there, unless its id is remembered: then it may be away, and comes back by itself.
 func Open(dir string, o Options) (*bucket.Store, error) {
-	dir, err := filepath.Abs(dir)
+	d, err := storedir.Open(dir, storedir.Options{IDFile: o.IDFile})
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDir(dir); err != nil {
-		return nil, fmt.Errorf("making the store's directory: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	return newStore(dir, &directory{root: root, fsync: (*os.File).Sync, durable: make(map[string]bool)}, o), nil
+	return newStore(&directory{dir: d, fsync: (*os.File).Sync}, o), nil
 }
 
-func newStore(dir string, d *directory, o Options) *bucket.Store {
+func newStore(d *directory, o Options) *bucket.Store {
 	return &bucket.Store{
 		Bucket:   blob.NewBucket(d),
-		URL:      (&url.URL{Scheme: Scheme, Path: dir}).String(),
+		URL:      (&url.URL{Scheme: Scheme, Path: d.dir.Path()}).String(),
 		Sentinel: sentinel,
 		Sign:     o.Sign,
 		Sweep:    d.sweep,
 	}
-}
-
-// makeDir makes a directory with what is missing above it, each synced into its parent.
-func makeDir(dir string) error {
-	if st, err := os.Stat(dir); err == nil {
-		if !st.IsDir() {
-			return fmt.Errorf("%s is not a directory", dir)
-		}
-		return nil
-	}
-	parent := filepath.Dir(dir)
-	if parent != dir {
-		if err := makeDir(parent); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	d, err := os.Open(parent)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/layout"
+	"github.com/rewind-kafka/rewind/internal/storedir"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -145,12 +146,12 @@ func checkGolden(t *testing.T, dir string, m *bucket.Manager, s bucket.StoredSeg
 func traced(t *testing.T, fail func(name string) error) (*bucket.Store, string, *[]string) {
 	t.Helper()
 	dir := t.TempDir()
-	root, err := os.OpenRoot(dir)
+	at, err := storedir.Open(dir, storedir.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	trace := &[]string{}
-	d := &directory{root: root, durable: make(map[string]bool)}
+	d := &directory{dir: at}
 	d.fsync = func(f *os.File) error {
 		name, err := filepath.Rel(dir, f.Name())
 		if err != nil {
@@ -165,7 +166,7 @@ func traced(t *testing.T, fail func(name string) error) (*bucket.Store, string, 
 		}
 		return f.Sync()
 	}
-	s := newStore(dir, d, Options{})
+	s := newStore(d, Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	return s, dir, trace
 }
@@ -289,13 +290,13 @@ func TestLeftoversOfACrash(t *testing.T) {
 // TestFoldersComeAndGo: deletions remove the folders that they leave empty under writers, readers, listings and sweeps.
 func TestFoldersComeAndGo(t *testing.T) {
 	dir := t.TempDir()
-	root, err := os.OpenRoot(dir)
+	at, err := storedir.Open(dir, storedir.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Without syncs: the moments in which a folder goes are short, and come often only if nothing waits for a disk.
-	d := &directory{root: root, durable: make(map[string]bool), fsync: func(*os.File) error { return nil }}
-	s := newStore(dir, d, Options{})
+	d := &directory{dir: at, fsync: func(*os.File) error { return nil }}
+	s := newStore(d, Options{})
 	defer s.Close()
 	var wg, writers sync.WaitGroup
 	done := make(chan struct{})

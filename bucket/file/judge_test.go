@@ -16,7 +16,7 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// TestApacheKafkaReadsOurFolder: LocalTieredStorage finds each file of a segment that we copied, with our bytes, and deletes what it read.
+// TestApacheKafkaReadsOurFolder: LocalTieredStorage finds each file of a segment that we copied, with our bytes, and deletes what it read; the directory's id is none of its business.
 func TestApacheKafkaReadsOurFolder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a JVM")
@@ -28,7 +28,7 @@ func TestApacheKafkaReadsOurFolder(t *testing.T) {
 		storetest.Missing(t, "Apache Kafka is not installed")
 	}
 	dir := t.TempDir()
-	store, err := file.Open(filepath.Join(dir, "kafka-tiered-storage"), file.Options{})
+	store, err := file.Open(filepath.Join(dir, "kafka-tiered-storage"), file.Options{IDFile: filepath.Join(t.TempDir(), "store.id")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,11 @@ func (d *directory) ListPaged(ctx context.Context, o *driver.ListOptions) (*driv
 			return nil, err
 		}
 	}
-	l := &listing{ctx: ctx, root: d.root, o: o, after: string(o.PageToken), most: o.PageSize}
+	t, err := d.tree()
+	if err != nil {
+		return nil, err
+	}
+	l := &listing{ctx: ctx, root: t.root, o: o, after: string(o.PageToken), most: o.PageSize}
 	if l.most == 0 {
 		l.most = defaultPage
 	}

@@ -33,12 +33,16 @@ func (d *directory) NewTypedWriter(ctx context.Context, key, _ string, o *driver
 			return nil, err
 		}
 	}
-	temp := tempName(key)
-	f, err := d.create(temp)
+	t, err := d.tree()
 	if err != nil {
 		return nil, err
 	}
-	return &writer{ctx: ctx, d: d, f: f, temp: temp, key: key}, nil
+	temp := tempName(key)
+	f, err := t.create(temp)
+	if err != nil {
+		return nil, err
+	}
+	return &writer{ctx: ctx, t: t, f: f, temp: temp, key: key}, nil
 }
 
 // createTries is how often a new file may find its folder gone. Each time somebody must have emptied it in the moment since it was made.
@@ -46,15 +50,15 @@ const createTries = 100
 
 // create makes the file, and its folder if that is not there. A deletion may remove the folder at any moment before the file is in it: then once more. MkdirAll
 // itself says "exists" if the folder was there and went while it looked; that it says so for ever, as it does if a file is in the way, ends the tries too.
-func (d *directory) create(name string) (f *os.File, err error) {
+func (t *tree) create(name string) (f *os.File, err error) {
 	dir := path.Dir(name)
 	for range createTries {
-		f, err = d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err = t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err == nil || dir == "." || !errors.Is(err, fs.ErrNotExist) {
 			return f, err
 		}
-		d.forget(dir)
-		if err = d.root.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+		t.forget(dir)
+		if err = t.root.MkdirAll(dir, 0o755); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 	}
@@ -63,7 +67,7 @@ func (d *directory) create(name string) (f *os.File, err error) {
 
 type writer struct {
 	ctx       context.Context
-	d         *directory
+	t         *tree
 	f         *os.File
 	temp, key string
 	err       error
@@ -85,48 +89,51 @@ func (w *writer) Write(p []byte) (int, error) {
 func (w *writer) Close() error {
 	err := errors.Join(w.err, w.ctx.Err())
 	if err == nil {
-		err = w.d.fsync(w.f)
+		err = w.t.d.fsync(w.f)
 	}
 	if cerr := w.f.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
-		err = w.d.root.Rename(w.temp, w.key)
+		err = w.t.root.Rename(w.temp, w.key)
 	}
 	if err != nil {
-		if rerr := w.d.root.Remove(w.temp); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		if rerr := w.t.root.Remove(w.temp); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = fmt.Errorf("%w (and a temporary file stays: %w)", err, rerr)
 		}
 		return err
 	}
-	return w.d.settle(path.Dir(w.key))
+	if err := w.t.settle(path.Dir(w.key)); err != nil {
+		return err
+	}
+	return w.t.still()
 }
 
 // settle syncs a folder, and up from there each folder that is not known to be synced into its parent. One that has gone was emptied by somebody who deleted
 // what was just written: then nothing is left to be kept.
-func (d *directory) settle(dir string) error {
-	d.mu.Lock()
-	made := d.made
-	d.mu.Unlock()
-	if err := d.sync(dir); err != nil {
+func (t *tree) settle(dir string) error {
+	t.mu.Lock()
+	made := t.made
+	t.mu.Unlock()
+	if err := t.sync(dir); err != nil {
 		return ignoreGone(err)
 	}
 	for ; dir != "."; dir = path.Dir(dir) {
-		d.mu.Lock()
-		known := d.durable[dir]
-		d.mu.Unlock()
+		t.mu.Lock()
+		known := t.durable[dir]
+		t.mu.Unlock()
 		if known {
 			return nil
 		}
-		if err := d.sync(path.Dir(dir)); err != nil {
+		if err := t.sync(path.Dir(dir)); err != nil {
 			return ignoreGone(err)
 		}
 		// Not if a folder was missing in the meantime: this one may have gone since it was synced, and be there anew, unsynced.
-		d.mu.Lock()
-		if d.made == made {
-			d.durable[dir] = true
+		t.mu.Lock()
+		if t.made == made {
+			t.durable[dir] = true
 		}
-		d.mu.Unlock()
+		t.mu.Unlock()
 	}
 	return nil
 }
@@ -140,12 +147,16 @@ func ignoreGone(err error) error {
 
 // sweep removes the temporary files of keys that begin with prefix. Only writers that were cut off by a crash leave any.
 func (d *directory) sweep(_ context.Context, prefix string) error {
+	t, err := d.tree()
+	if err != nil {
+		return err
+	}
 	dir, base := path.Split(prefix)
 	dir = strings.TrimSuffix(dir, "/")
 	if dir == "" {
 		dir = "."
 	}
-	entries, err := readDir(d.root, dir)
+	entries, err := readDir(t.root, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -157,7 +168,7 @@ func (d *directory) sweep(_ context.Context, prefix string) error {
 		if n := e.Name(); !e.Type().IsRegular() || !strings.HasPrefix(n, "."+base) || !strings.HasSuffix(n, tempSuffix) {
 			continue
 		}
-		if err := d.root.Remove(path.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := t.root.Remove(path.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		removed = true
@@ -165,8 +176,8 @@ func (d *directory) sweep(_ context.Context, prefix string) error {
 	if !removed {
 		return nil
 	}
-	if err := ignoreGone(d.sync(dir)); err != nil {
+	if err := ignoreGone(t.sync(dir)); err != nil {
 		return err
 	}
-	return d.removeEmpty(dir)
+	return t.removeEmpty(dir)
 }

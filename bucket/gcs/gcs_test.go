@@ -44,7 +44,7 @@ func TestSentinels(t *testing.T) {
 	status := func(n int) error { return &googleapi.Error{Code: n} }
 	for _, c := range []struct{ err, want error }{
 		{status(401), remotestorage.ErrDenied}, {status(403), remotestorage.ErrDenied}, {status(404), remotestorage.ErrNotFound}, {status(416), remotestorage.ErrRange},
-		{storage.ErrObjectNotExist, remotestorage.ErrNotFound}, {storage.ErrBucketNotExist, remotestorage.ErrNoBucket}, {storage.ErrBucketNotExist, remotestorage.ErrNotFound},
+		{storage.ErrObjectNotExist, remotestorage.ErrNotFound}, {storage.ErrBucketNotExist, remotestorage.ErrNoBucket},
 		{status(429), nil}, {status(503), nil}, {errors.New("reset"), nil},
 	} {
 		if got := sentinel(fmt.Errorf("wrapped: %w", c.err)); !errors.Is(got, c.want) || c.want == nil && got != nil {

@@ -97,7 +97,7 @@ func TestSentinels(t *testing.T) {
 	}{
 		{httpError(401), remotestorage.ErrDenied}, {httpError(403), remotestorage.ErrDenied}, {httpError(404), remotestorage.ErrNotFound}, {httpError(416), remotestorage.ErrRange},
 		{httpError(500), nil}, {httpError(503), nil}, {errors.New("reset"), nil},
-		{code("NoSuchKey"), remotestorage.ErrNotFound}, {code("NoSuchBucket"), remotestorage.ErrNoBucket}, {code("NoSuchBucket"), remotestorage.ErrNotFound}, {code("InvalidRange"), remotestorage.ErrRange},
+		{code("NoSuchKey"), remotestorage.ErrNotFound}, {code("NoSuchBucket"), remotestorage.ErrNoBucket}, {code("InvalidRange"), remotestorage.ErrRange},
 		{code("AccessDenied"), remotestorage.ErrDenied}, {code("ExpiredToken"), remotestorage.ErrDenied}, {code("SignatureDoesNotMatch"), remotestorage.ErrDenied},
 		{code("SlowDown"), nil}, {code("InternalError"), nil},
 	} {

@@ -148,7 +148,7 @@ func openRemote(ctx context.Context, cfg *config.Broker, signer *fileserver.Sign
 	if cfg.Store == "" {
 		return nil, nil, nil
 	}
-	store, err := openStore(ctx, cfg.Store, signer)
+	store, err := openStore(ctx, cfg.Store, filepath.Join(cfg.DataDir, idFile), signer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,8 +174,11 @@ type front struct {
 	signer   *fileserver.Signer // nil if nothing signs for the directory
 }
 
-// keyFile lies in the data directory; a store process (rewind store) shares it.
-const keyFile = "location.key"
+// Files of the data directory that have to do with a directory store; a store process (rewind store) shares them.
+const (
+	keyFile = "location.key" // that signs its locations
+	idFile  = "store.id"     // tells it from what else may lie at its path
+)
 
 func newFront(cfg *config.Broker, reg *prometheus.Registry) (f *front, err error) {
 	f = &front{mux: http.NewServeMux()}
@@ -213,10 +216,7 @@ func newFront(cfg *config.Broker, reg *prometheus.Registry) (f *front, err error
 	if err != nil {
 		return f, fmt.Errorf("store %q: %w", cfg.Store, err)
 	}
-	if err := os.MkdirAll(u.Path, 0o755); err != nil {
-		return f, err
-	}
-	if f.files, err = fileserver.NewHandler(u.Path, f.signer); err != nil {
+	if f.files, err = fileserver.NewHandler(u.Path, filepath.Join(cfg.DataDir, idFile), f.signer); err != nil {
 		return f, err
 	}
 	far := distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate}

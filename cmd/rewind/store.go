@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +23,9 @@ import (
 	"github.com/rewind-kafka/rewind/internal/fileserver"
 )
 
-// openStore opens a store of any kind: this command is the only place that links all drivers. signer is for a directory; nil leaves it unsigned.
-func openStore(ctx context.Context, rawURL string, signer *fileserver.Signer) (*bucket.Store, error) {
-	var o file.Options
+// openStore opens a store of any kind: this command is the only place that links all drivers. signer and idFile are for a directory; signer nil leaves it unsigned.
+func openStore(ctx context.Context, rawURL, idFile string, signer *fileserver.Signer) (*bucket.Store, error) {
+	o := file.Options{IDFile: idFile}
 	if signer != nil {
 		o.Sign = signer.Sign
 	}
@@ -60,7 +61,7 @@ type storeCmd struct {
 	logFlags      `embed:""`
 
 	Root    string `required:"" help:"The directory that --store file://... of the broker names." type:"path"`
-	KeyFile string `required:"" help:"The key that locations are signed with: location.key in the broker's data directory." type:"path"`
+	KeyFile string `required:"" help:"The key that locations are signed with: location.key in the broker's data directory. If store.id lies beside it, only the directory with that id is served." type:"path"`
 	Listen  string `help:"host:port of the HTTP listener; the broker's http.advertised.listener." default:"127.0.0.1:9093"`
 	Control bool   `hidden:"" help:"Answer on standard output, and stop when standard input ends."`
 }
@@ -79,11 +80,14 @@ func (c *storeCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := fileserver.NewHandler(c.Root, signer)
+	files, err := fileserver.NewHandler(c.Root, filepath.Join(filepath.Dir(c.KeyFile), idFile), signer)
 	if err != nil {
 		return err
 	}
 	defer files.Close()
+	if err := files.Check(); err != nil {
+		log.Warn("the store is away: clients are told so until it is there", "err", err)
+	}
 	far := distance.Distance{Latency: c.StoreLatency, BytesPerSecond: int64(c.StoreStreamRate)}
 	var gets atomic.Int64
 	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { gets.Add(1); far.Handler(files).ServeHTTP(w, r) })

@@ -3,12 +3,20 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/freeport"
@@ -90,6 +98,71 @@ func TestUnreachableStoreIsNamed(t *testing.T) {
 		if strings.Contains(got, secret) {
 			t.Errorf("%s in: %s", secret, got)
 		}
+	}
+}
+
+// TestDirectoryStoreAway: a broker that starts without its store's directory makes none in its place, says what is wrong, and tells clients that it is away.
+func TestDirectoryStoreAway(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "store")
+	cfg := config.NewBroker()
+	cfg.DataDir, cfg.Store, cfg.Listen, cfg.HTTPListen = filepath.Join(base, "data"), "file://"+dir+"?prefix=p/", "127.0.0.1:9092", "127.0.0.1:0"
+	start := func(t *testing.T) (*front, *remoteStore) {
+		t.Helper()
+		front, err := newFront(cfg, prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = front.close() })
+		_, store, err := openRemote(t.Context(), cfg, front.signer, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		return front, store
+	}
+	status := func(f *front) int {
+		t.Helper()
+		signed, _, err := f.signer.Sign(t.Context(), "p/t-0/a.log", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		f.mux.ServeHTTP(w, httptest.NewRequest("GET", signed, nil))
+		return w.Code
+	}
+	front, store := start(t)
+	if err := store.Bucket.WriteAll(t.Context(), "p/t-0/a.log", []byte("x"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.manager.Ping(t.Context()); err != nil || status(front) != http.StatusOK {
+		t.Fatalf("at first: %v, %d", err, status(front))
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	front, store = start(t)
+	out := &firstLine{written: make(chan struct{})}
+	stop := checkStore(store.manager, store.URL, pingTime, slog.New(slog.NewTextHandler(out, nil)))
+	select {
+	case <-out.written:
+	case <-time.After(2 * pingTime):
+	}
+	stop()
+	if got := out.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "mounted?") || !strings.Contains(got, filepath.Join(cfg.DataDir, "store.id")) {
+		t.Errorf("logged: %q", got)
+	}
+	if got := status(front); got != http.StatusServiceUnavailable {
+		t.Errorf("clients are told %d", got)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory was made: %v", err)
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.manager.Ping(t.Context()); err != nil || status(front) != http.StatusOK {
+		t.Errorf("back: %v, %d", err, status(front))
 	}
 }
 

@@ -19,6 +19,8 @@ var layers = [][]string{
 	{"remotestorage", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/freeport", "internal/coord/group", "internal/arrows"},
 	// Formats, and state machines without I/O.
 	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/config"},
+	// What the driver of directories and the front of one share.
+	{"internal/storedir"},
 	// Small things that do I/O, each for one purpose.
 	{"internal/logdir", "internal/topics", "internal/control", "internal/fileserver", "internal/distance", "httpfetcher", "bucket",
 		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden"},

@@ -37,7 +37,7 @@ func directoryStore(t *testing.T) (remotestorage.RemoteStorageManager, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := fileserver.NewHandler(dir, signer)
+	files, err := fileserver.NewHandler(dir, "", signer)
 	if err != nil {
 		t.Fatal(err)
 	}

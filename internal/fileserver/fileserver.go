@@ -16,9 +16,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/rewind-kafka/rewind/internal/storedir"
 )
 
 const (
@@ -100,20 +104,27 @@ func (s *Signer) check(r *http.Request, name string) bool {
 // Handler serves signed URLs on a directory.
 type Handler struct {
 	signer *Signer
-	root   *os.Root
+	dir    *storedir.Dir
 }
 
-// NewHandler opens dir. Close closes it.
-func NewHandler(dir string, s *Signer) (*Handler, error) {
-	root, err := os.OpenRoot(dir)
+// NewHandler serves what lies in the directory at path. Where idFile, if it is not empty, names a file, that holds the id of the directory that belongs there: it
+// is what the broker remembers of its store. While no directory or another one is there, every signed request gets status 503. Close closes the directory.
+func NewHandler(path, idFile string, s *Signer) (*Handler, error) {
+	dir, err := storedir.Open(path, storedir.Options{IDFile: idFile, ReadOnly: true})
 	if err != nil {
-		return nil, fmt.Errorf("opening the directory to be served: %w", err)
+		return nil, fmt.Errorf("the directory to be served: %w", err)
 	}
-	return &Handler{signer: s, root: root}, nil
+	return &Handler{s, dir}, nil
+}
+
+// Check tells whether the directory is there.
+func (h *Handler) Check() error {
+	_, err := h.dir.Root()
+	return err
 }
 
 // Close closes the directory; files that are being served stay open until they are done.
-func (h *Handler) Close() error { return h.root.Close() }
+func (h *Handler) Close() error { return h.dir.Close() }
 
 // ServeHTTP answers a GET with its ranges, and a HEAD that was signed as one. Everything that was not signed is 403, whether it exists or not.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -131,35 +142,74 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, name string) {
-	// Statted before it is opened: opening a pipe would wait for its writer. The root keeps links from leading out of the directory.
-	st, err := h.root.Stat(name)
-	if err != nil || !st.Mode().IsRegular() {
-		h.refuse(w, err)
+	root, err := h.dir.Root()
+	if err != nil {
+		away(w)
 		return
 	}
-	f, err := h.root.Open(name)
+	if hidden(name) {
+		http.Error(w, noSuchObject, http.StatusNotFound)
+		return
+	}
+	f, st, err := open(root, name)
 	if err != nil {
-		h.refuse(w, err)
+		h.refuse(w, root, err)
 		return
 	}
 	defer f.Close() // read only
-	if st, err = f.Stat(); err != nil {
-		h.refuse(w, err)
-		return
-	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Cache-Control", "private, no-transform")
 	w.Header().Set("ETag", fmt.Sprintf("\"%x-%x\"", st.ModTime().UnixNano(), st.Size()))
 	http.ServeContent(w, r, "", st.ModTime(), f)
 }
 
-// refuse answers without the system's words, which may name paths.
-func (h *Handler) refuse(w http.ResponseWriter, err error) {
-	if errors.Is(err, fs.ErrPermission) {
-		http.Error(w, "cannot be read", http.StatusInternalServerError)
-		return
+// hidden are names of which no part of a store's layout is made: the directory's id, and files that are being written.
+func hidden(name string) bool { return name[0] == '.' || strings.Contains(name, "/.") }
+
+// open stats before it opens: opening a pipe would wait for its writer. The root keeps links from leading out of the directory.
+func open(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	st, err := root.Stat(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	http.Error(w, "no such object", http.StatusNotFound)
+	if !st.Mode().IsRegular() {
+		return nil, nil, fs.ErrNotExist
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if st, err = f.Stat(); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, st, nil
+}
+
+const noSuchObject = "no such object"
+
+// refuse answers without the system's words, which may name paths. That there is no such object is said only of the store itself, of which something was learned:
+// clients take it for final, and what lies in an unmounted store is not gone.
+func (h *Handler) refuse(w http.ResponseWriter, root *os.Root, err error) {
+	now, lost := h.dir.Root()
+	var errno syscall.Errno
+	switch {
+	case lost != nil || now != root || errors.Is(err, fs.ErrClosed):
+		away(w)
+	case errors.Is(err, fs.ErrPermission):
+		http.Error(w, "cannot be read", http.StatusInternalServerError)
+	case errors.As(err, &errno) && !slices.Contains(noSuchPath, errno):
+		away(w)
+	default:
+		http.Error(w, noSuchObject, http.StatusNotFound)
+	}
+}
+
+// noSuchPath are the system's errors that speak of the name; others speak of the disk.
+var noSuchPath = []syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EINVAL, syscall.EILSEQ}
+
+// away is a status after which clients try again, or ask the broker.
+func away(w http.ResponseWriter) {
+	http.Error(w, "the store's directory is away", http.StatusServiceUnavailable)
 }
 
 // NewServer is an http.Server with limits for a handler that faces clients. WriteTimeout stays unset: a range takes as long as its reader.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/rewind-kafka/rewind/internal/storedir"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,7 +38,7 @@ func newFixture(t *testing.T) *fixture {
 	if f.Signer, err = NewSigner(bytes.Repeat([]byte{7}, keySize), base, func() time.Time { return f.now }); err != nil {
 		t.Fatal(err)
 	}
-	if f.h, err = NewHandler(f.dir, f.Signer); err != nil {
+	if f.h, err = NewHandler(f.dir, "", f.Signer); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.h.Close() })
@@ -78,6 +80,8 @@ func TestServesWhatWasSigned(t *testing.T) {
 	b := []byte("0123456789")
 	f.put(t, "t-0-x/00.log", b)
 	f.put(t, "empty", nil)
+	f.put(t, ".hidden", []byte("id"))
+	f.put(t, "t-0-x/.00.log.tmp", []byte("half"))
 	f.put(t, "odd name %2f?#.log", b)
 	get := f.sign(t, "GET", "t-0-x/00.log")
 	etag := f.do("GET", get).Header.Get("ETag")
@@ -103,6 +107,8 @@ func TestServesWhatWasSigned(t *testing.T) {
 		{"If-Match", get, []string{"If-Match", `"other"`}, 412, "", ""},
 		{"empty object", f.sign(t, "GET", "empty"), nil, 200, "", ""},
 		{"odd name", f.sign(t, "GET", "odd name %2f?#.log"), nil, 200, "0123456789", ""},
+		{"hidden object", f.sign(t, "GET", ".hidden"), nil, 404, "", ""},
+		{"object of a hidden folder", f.sign(t, "GET", "t-0-x/.00.log.tmp"), nil, 404, "", ""},
 		{"missing object", f.sign(t, "GET", "t-0-x/01.log"), nil, 404, "", ""},
 		{"folder", f.sign(t, "GET", "t-0-x"), nil, 404, "", ""},
 		{"below a file", f.sign(t, "GET", "t-0-x/00.log/x"), nil, 404, "", ""},
@@ -209,6 +215,71 @@ func TestStaysInside(t *testing.T) {
 	}
 }
 
+// TestStoreAway: what lies in a directory that is away is not gone. It is served again when the directory is back, also by a handler that began without it.
+func TestStoreAway(t *testing.T) {
+	for _, replaced := range []struct {
+		name string
+		by   func(dir string) error
+	}{
+		{"missing", func(string) error { return nil }},
+		{"file", func(dir string) error { return os.WriteFile(dir, nil, 0o644) }},
+		{"empty directory", func(dir string) error { return os.Mkdir(dir, 0o755) }},
+	} {
+		t.Run(replaced.name, func(t *testing.T) {
+			f := newFixture(t)
+			dir, idFile := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "store.id")
+			if d, err := storedir.Open(dir, storedir.Options{IDFile: idFile}); err != nil {
+				t.Fatal(err)
+			} else if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f.dir = dir
+			f.put(t, "t-0/a.log", []byte("x"))
+			handler := func() *Handler {
+				h, err := NewHandler(dir, idFile, f.Signer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = h.Close() })
+				return h
+			}
+			want := func(h *Handler, name string, status int) {
+				t.Helper()
+				f.h = h
+				resp := f.do("GET", f.sign(t, "GET", name))
+				if body, _ := io.ReadAll(resp.Body); resp.StatusCode != status || strings.Contains(string(body), dir) {
+					t.Errorf("%s: %d %q, want %d", name, resp.StatusCode, body, status)
+				}
+				if err := h.Check(); (err != nil) != (status == http.StatusServiceUnavailable) {
+					t.Errorf("check with status %d: %v", status, err)
+				}
+			}
+			running := handler()
+			want(running, "t-0/a.log", 200)
+			if err := errors.Join(os.Rename(dir, dir+".away"), replaced.by(dir)); err != nil {
+				t.Fatal(err)
+			}
+			started := handler()
+			for _, h := range []*Handler{running, started} {
+				for _, name := range []string{"t-0/a.log", "t-0/none.log", ".hidden"} {
+					want(h, name, 503)
+				}
+			}
+			f.h = running
+			if resp := f.do("GET", "http://store.example/segments/t-0/a.log"); resp.StatusCode != http.StatusForbidden {
+				t.Errorf("unsigned: %d", resp.StatusCode)
+			}
+			if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+".away", dir)); err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range []*Handler{running, started} {
+				want(h, "t-0/a.log", 200)
+				want(h, "t-0/none.log", 404)
+			}
+		})
+	}
+}
+
 func TestBadSigners(t *testing.T) {
 	key := bytes.Repeat([]byte{1}, keySize)
 	for _, u := range []string{"", "ftp://h", "http://", "http://u@h", "http://h?x=1", "h:80"} {
@@ -284,7 +355,7 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	h, err := NewHandler(dir, s)
+	h, err := NewHandler(dir, "", s)
 	if err != nil {
 		f.Fatal(err)
 	}

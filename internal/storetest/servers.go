@@ -239,7 +239,7 @@ func File(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := fileserver.NewHandler(dir, signer)
+	h, err := fileserver.NewHandler(dir, "", signer)
 	if err != nil {
 		t.Fatal(err)
 	}
