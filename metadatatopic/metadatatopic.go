@@ -160,6 +160,10 @@ type Resolver struct {
 
 	reading atomic.Pointer[reading]
 	facts   *facts
+	names   *names
+
+	mu     sync.Mutex
+	closed bool
 }
 
 var _ resolve.Resolver = (*Resolver)(nil)
@@ -181,4 +185,67 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		return nil, fmt.Errorf("metadatatopic: %w", err)
 	}
 	return r, nil
+}
+
+// Close ends everything and waits for it. Methods called later find nothing ready.
+func (r *Resolver) Close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.cancel()
+	r.done.Wait()
+	if d := r.reading.Load(); d != nil {
+		d.close()
+	}
+	r.client.Close()
+}
+
+// spawn starts a goroutine that Close waits for; false if it is too late for that.
+func (r *Resolver) spawn(fn func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.done.Go(fn)
+	return true
+}
+
+// Ready tells whether the metadata topic has been read to the end that it had when the resolver was made. Until then the fetches of some or all topics are
+// left to the brokers.
+func (r *Resolver) Ready() bool { return r.reading.Load().unread.Load() == 0 }
+
+// Lag is how many records of the metadata topic have not been read yet.
+func (r *Resolver) Lag() int64 { return r.reading.Load().lag() }
+
+// Segments is how many remote segments are known, in any state.
+func (r *Resolver) Segments() int { return r.reading.Load().index.Segments() }
+
+// Status is the state of the reading, for people and for checks of health.
+type Status struct {
+	Partitions, Unread int // metadata partitions, and how many of them have not been read to their end
+	Applied, Skipped   int64
+	Segments           int
+	Lag                int64
+	// Torn are metadata partitions of which records are missing: history of which nothing is known is left to the brokers.
+	Torn []int32
+	// Err is why the topic cannot be read now; nil if it can.
+	Err error
+}
+
+// Status tells how the reading of the metadata topic is doing.
+func (r *Resolver) Status() Status {
+	d := r.reading.Load()
+	s := Status{
+		Partitions: len(d.progress), Unread: int(d.unread.Load()), Applied: d.applied.Load(), Skipped: d.skipped.Load(), Segments: d.index.Segments(), Lag: d.lag(),
+	}
+	for i := range d.progress {
+		if d.progress[i].torn.Load() {
+			s.Torn = append(s.Torn, int32(i))
+		}
+	}
+	if err := d.err.Load(); err != nil {
+		s.Err = *err
+	}
+	return s
 }

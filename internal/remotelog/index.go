@@ -124,6 +124,18 @@ func (x *Index) Drop(tp remotestorage.TopicIDPartition) {
 	delete(x.partitions, keyOf(tp))
 }
 
+// Segments counts the segments of all partitions, in whatever state.
+func (x *Index) Segments() (n int) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, p := range x.partitions {
+		p.mu.RLock()
+		n += len(p.slots.byID)
+		p.mu.RUnlock()
+	}
+	return n
+}
+
 // Partitions lists what the index knows, in no order.
 func (x *Index) Partitions() []remotestorage.TopicIDPartition {
 	x.mu.RLock()

@@ -16,12 +16,14 @@ type Partition struct {
 	mu     sync.RWMutex
 	slots  slots
 	epochs []*epochList // ascending by epoch
+	// copied is the last offset that was ever copied, on whatever lineage; -1 if none.
+	copied int64
 	// deleting is the state of the partition's deletion, -1 if none was recorded.
 	deleting PartitionDeleteState
 }
 
 func newPartition(tp remotestorage.TopicIDPartition) *Partition {
-	return &Partition{tp: tp, deleting: -1, slots: slots{byID: make(map[remotestorage.UUID]uint32)}}
+	return &Partition{tp: tp, copied: -1, deleting: -1, slots: slots{byID: make(map[remotestorage.UUID]uint32)}}
 }
 
 // TopicIDPartition names the partition.
@@ -88,6 +90,7 @@ func (p *Partition) advanceLocked(n uint32, to remotestorage.SegmentState) {
 }
 
 func (p *Partition) linkLocked(n uint32) {
+	p.copied = max(p.copied, p.slots.all[n].end)
 	var one [1]remotestorage.EpochStart
 	for _, e := range p.slots.epochsOf(n, &one) {
 		p.openEpochLocked(e.LeaderEpoch).insert(&p.slots, n)
@@ -133,6 +136,26 @@ func (p *Partition) Deleting() (PartitionDeleteState, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.deleting, p.deleting >= 0
+}
+
+// LastCopied is the last offset that was ever copied, on whatever lineage; -1 if none was. Above it there is surely nothing to be read.
+func (p *Partition) LastCopied() int64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.copied
+}
+
+// Epochs lists the leader epochs of which finished segments have data, ascending.
+func (p *Partition) Epochs() []int32 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	out := make([]int32, 0, len(p.epochs))
+	for _, l := range p.epochs {
+		if len(l.order) > 0 {
+			out = append(out, l.epoch)
+		}
+	}
+	return out
 }
 
 // Get returns one segment in whatever state it is.
