@@ -29,6 +29,15 @@ func Markdown() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Kind, docDefault(k), k.Allowed, strings.Join(from, ", "), k.Doc)
 	}
+	b.WriteString(docsGateway)
+	b.WriteString("\n| key | type | default | allowed | while running | what it does |\n|---|---|---|---|---|---|\n")
+	for _, k := range GatewayKeys() {
+		dynamic := ""
+		if k.Dynamic {
+			dynamic = "yes"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Kind, docDefault(k), k.Allowed, dynamic, k.Doc)
+	}
 	return b.String()
 }
 
@@ -80,4 +89,19 @@ Where this broker differs, on purpose:
 - ` + "`min.insync.replicas`" + ` is always 1: there is one replica, and a refusal at once beats one at every produce request.
 - ` + "`flush.messages`, `flush.ms`, `segment.jitter.ms` and `preallocate`" + ` have their default only: no promise is made that is not kept.
 - Keys for replication throttles, compression levels and tiered copy lag do not exist.
+`
+
+const docsGateway = `
+## Gateway keys
+
+` + "`rewind gateway`" + ` reads a YAML file of the same kind, with keys of its own. Keys marked "while running" are read again from the file when the gateway gets the signal HUP;
+the others act at the next start, and a line in the log names those that have changed.
+
+` + "```yaml" + `
+upstream.bootstrap.servers: kafka-1.example.org:9092,kafka-2.example.org:9092
+listeners: 0.0.0.0:19092
+advertised.host: history.example.org
+store: s3://tiered?region=eu-central-1
+http.listen: 127.0.0.1:8080
+` + "```" + `
 `

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 )
 
 // LoadFile sets the keys of a YAML file: one mapping from key to value, with Kafka's property names. Nested mappings are keys with dots
@@ -24,24 +23,16 @@ func (b *Broker) LoadFile(path string) error {
 
 // Load is LoadFile for text in memory.
 func (b *Broker) Load(text []byte) error {
-	file, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
-		return fmt.Errorf("not YAML: %w", err)
-	}
-	if len(file.Docs) > 1 {
-		return errors.New("more than one YAML document")
-	}
-	l := loader{broker: b, lines: map[string]int{}}
-	for _, d := range file.Docs {
-		if d.Body != nil {
-			l.node("", d.Body)
-		}
-	}
-	return errors.Join(l.errs...)
+	return load(b, text)
+}
+
+// setter is what a file is loaded into.
+type setter interface {
+	Set(name, value string) error
 }
 
 type loader struct {
-	broker *Broker
+	target setter
 	lines  map[string]int // key to the line where it was set
 	errs   []error
 }
@@ -106,7 +97,7 @@ func (l *loader) set(name string, n ast.Node, value string) {
 		return
 	}
 	l.lines[name] = n.GetToken().Position.Line
-	if err := l.broker.Set(name, value); err != nil {
+	if err := l.target.Set(name, value); err != nil {
 		l.wrong(n, err)
 	}
 }
