@@ -35,7 +35,16 @@ type conn struct {
 func newConn(g *Gateway, id int32, nc net.Conn) *conn {
 	c := &conn{g: g, id: id, nc: nc, peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), gone: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
+	c.who.fallback = "Host:" + hostOf(nc.RemoteAddr())
 	return c
+}
+
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
 }
 
 // leadsTo is whom it is for and where it leads, "" if nowhere yet.
@@ -158,12 +167,15 @@ func (c *conn) handshake() error {
 		}
 		return fmt.Errorf("%w: %w", errHandshake, err)
 	}
+	state := t.ConnectionState()
+	if len(state.VerifiedChains) > 0 {
+		c.who.fallback = "User:" + state.PeerCertificates[0].Subject.String()
+	}
 	c.mu.Lock()
 	c.nc = t
 	if d := c.g.opts.SNIDomain; d != "" {
-		c.id = brokerOfName(t.ConnectionState().ServerName, d)
+		c.id = brokerOfName(state.ServerName, d)
 	}
 	c.mu.Unlock()
 	return nil
 }
-

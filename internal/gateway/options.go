@@ -20,9 +20,9 @@ import (
 type Options struct {
 	// Upstream are host:port of brokers to begin with.
 	Upstream []string
-	// UpstreamTLS is spoken to the brokers; nil: plain. An empty ServerName becomes the host that is dialled. It must hold no client certificate: every client
-	// of the gateway would have its principal.
-	UpstreamTLS *tls.Config
+	// UpstreamTLS gives what is spoken to the brokers, for each connection; nil: plain. An empty ServerName becomes the host that is dialled. It must hold no client
+	// certificate: every client of the gateway would have its principal.
+	UpstreamTLS func() *tls.Config
 	// Dial makes the connections to brokers; a net.Dialer with DialTimeout if nil.
 	Dial        func(ctx context.Context, network, addr string) (net.Conn, error)
 	DialTimeout time.Duration // 10 s if 0
@@ -84,7 +84,8 @@ func (o *Options) Validate() error {
 	check(err != nil, "listen address %q: %v", o.Listen, err)
 	check(o.SNIDomain != "" && o.TLS == nil, "brokers told apart by the name in the TLS handshake need TLS")
 	check(strings.ContainsAny(o.SNIDomain, ":/ "), "%q is no domain", o.SNIDomain)
-	if t := o.UpstreamTLS; t != nil {
+	if o.UpstreamTLS != nil {
+		t := o.UpstreamTLS()
 		check(len(t.Certificates) > 0 || t.GetClientCertificate != nil, "a client certificate for the brokers would lend its principal to every client")
 	}
 	taken := map[int]int32{}

@@ -103,7 +103,7 @@ func (g *Gateway) dial(ctx context.Context, b Broker) (*link, error) {
 	if g.opts.UpstreamTLS == nil {
 		return l, nil
 	}
-	config := g.opts.UpstreamTLS.Clone()
+	config := g.opts.UpstreamTLS().Clone()
 	if config.ServerName == "" {
 		config.ServerName = b.Host
 	}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/gateway"
+)
+
+// gatewayCmd runs the gateway. A flag goes before the file's key of the same meaning.
+type gatewayCmd struct {
+	logFlags `embed:""`
+
+	Config     string   `help:"YAML file (docs/configuration.md, gateway keys)." type:"path"`
+	Upstream   string   `help:"host:port of brokers: upstream.bootstrap.servers."`
+	Listen     string   `help:"host:port where clients bootstrap; the brokers' ports follow: listeners."`
+	Advertised string   `help:"The host that clients are told: advertised.host."`
+	Store      string   `help:"Object store URL of the cluster's tiered storage: file:///dir, s3://bucket?region=..., gs://bucket, azblob://container."`
+	Layout     string   `help:"Who wrote the objects, kafka or aiven: store.layout."`
+	Key        []string `help:"A private key of layout aiven, a PEM file: store.encryption.keys." placeholder:"ID=FILE" sep:"none"`
+	Resolve    string   `help:"Who knows where history lies, metadata or upstream: resolve."`
+	HTTPListen string   `help:"host:port for /metrics and /healthz: http.listen."`
+	Set        []string `help:"Any other key, as name=value." placeholder:"NAME=VALUE" sep:"none"`
+}
+
+func (c *gatewayCmd) configuration() (*config.Gateway, error) {
+	cfg := config.NewGateway()
+	var errs []error
+	if c.Config != "" {
+		errs = append(errs, cfg.LoadFile(c.Config))
+	}
+	for _, f := range []struct{ key, value string }{
+		{"upstream.bootstrap.servers", c.Upstream}, {"listeners", c.Listen}, {"advertised.host", c.Advertised}, {"store", c.Store}, {"store.layout", c.Layout},
+		{"store.encryption.keys", strings.Join(c.Key, ",")}, {"resolve", c.Resolve}, {"http.listen", c.HTTPListen},
+	} {
+		if f.value != "" {
+			errs = append(errs, cfg.Set(f.key, f.value))
+		}
+	}
+	for _, s := range c.Set {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok {
+			errs = append(errs, fmt.Errorf("--set %q: want name=value", s))
+			continue
+		}
+		errs = append(errs, cfg.Set(k, v))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Validate()
+}
+
+func (c *gatewayCmd) Run(ctx context.Context) (err error) {
+	cfg, err := c.configuration()
+	if err != nil {
+		return err
+	}
+	log := c.logger()
+	// Before anything is started: a signal that comes early must not end the process.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	front, err := newGatewayFront(cfg, reg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, front.close()) }()
+	up, err := newUpstream(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer up.close()
+	opts, err := gatewayOptions(cfg, up, log)
+	if err != nil {
+		return err
+	}
+	opts.Registerer = reg
+	g, err := gateway.New(opts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		log.Info("draining", "timeout", cfg.DrainTimeout)
+		limited, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
+		defer cancel()
+		err = errors.Join(err, g.Close(limited))
+	}()
+	if err := g.Start(ctx); err != nil {
+		return err
+	}
+	front.health(g.Healthy)
+	front.start()
+	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hup:
+			cfg = c.reload(cfg, log)
+		}
+	}
+}
+
+// reload reads the configuration again. A file that cannot be used changes nothing.
+func (c *gatewayCmd) reload(running *config.Gateway, log *slog.Logger) *config.Gateway {
+	next, err := c.configuration()
+	if err != nil {
+		log.Error("the changed configuration cannot be used; the old one stays in force", "err", err)
+		return running
+	}
+	reloaded, ignored := running.Reload(next)
+	if len(ignored) > 0 {
+		log.Warn("changed keys that act at the next start only", "keys", ignored)
+	}
+	log.Info("configuration was read again")
+	return reloaded
+}
+
+// gatewayOptions translates the configuration.
+func gatewayOptions(cfg *config.Gateway, up *upstream, log *slog.Logger) (gateway.Options, error) {
+	o := gateway.Options{
+		Upstream: config.SplitList(cfg.Upstream), UpstreamTLS: up.tls, Listen: cfg.Listen, AdvertisedHost: cfg.AdvertisedHost, AdvertisedPort: cfg.AdvertisedPort,
+		SNIDomain: cfg.SNIDomain, Ports: cfg.Ports(), PortFile: cfg.BrokerPortsFile, MaxConnections: cfg.MaxConnections, MaxRequestBytes: cfg.SocketRequestMaxBytes,
+		IdleTimeout: cfg.ConnectionsMaxIdle, Logger: log,
+	}
+	if up.client != nil {
+		o.Brokers = up.brokers
+	}
+	if cfg.Certificate == "" {
+		return o, nil
+	}
+	files := gateway.CertificateFiles{Certificate: cfg.Certificate, Key: cfg.CertificateKey, Required: cfg.ClientAuth == "required"}
+	if cfg.ClientAuth != "none" {
+		files.ClientCA = cfg.ClientCA
+	}
+	var err error
+	o.TLS, err = gateway.ServerTLS(files, log)
+	return o, err
+}
