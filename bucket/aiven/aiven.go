@@ -8,15 +8,17 @@
 package aiven
 
 import (
+	"container/list"
 	"context"
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"runtime"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -50,8 +52,13 @@ type Options struct {
 
 // Manager is a RemoteStorageManager in layout aiven that only reads. It is safe for concurrent use.
 type Manager struct {
-	o Options
-	s *bucket.Store
+	o        Options
+	s        *bucket.Store
+	prefix   string // before every name in the bucket
+	segments segmentCache
+	lent     *buffers
+	chunks   *chunkCache
+	openers  chan *zstd.Decoder // one for each chunk that may be opened at once
 }
 
 var _ remotestorage.RemoteStorageManager = (*Manager)(nil)
@@ -82,21 +89,19 @@ func NewManager(o Options) (*Manager, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{o: o, s: o.Store}, nil
+	openers, err := newOpeners(o.Parallelism)
+	if err != nil {
+		return nil, fmt.Errorf("aiven: starting zstd: %w", err)
+	}
+	lent := new(buffers)
+	return &Manager{
+		o: o, s: o.Store, prefix: o.Store.Prefix + o.KeyPrefix, lent: lent, chunks: newChunkCache(o.CacheBytes, lent), openers: openers,
+		segments: segmentCache{capacity: segmentCacheBytes, entries: make(map[remotestorage.UUID]*list.Element), flights: make(map[remotestorage.UUID]chan struct{})},
+	}, nil
 }
 
 // Ping tells whether the bucket is there and answers.
 func (m *Manager) Ping(ctx context.Context) error { return m.s.Ping(ctx) }
-
-// FetchLogSegment opens the bytes [start, end) of the log as it was on the broker's disk.
-func (m *Manager) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, start, end int64) (io.ReadCloser, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// FetchIndex opens one index, whole, as it was on the broker's disk. A segment without aborted transactions has an empty transaction index: its manifest says so.
-func (m *Manager) FetchIndex(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, t remotestorage.IndexType) (io.ReadCloser, error) {
-	return nil, errors.ErrUnsupported
-}
 
 // CopyLogSegmentData refuses.
 func (m *Manager) CopyLogSegmentData(context.Context, remotestorage.RemoteLogSegmentMetadata, remotestorage.LogSegmentData) ([]byte, error) {
@@ -107,16 +112,3 @@ func (m *Manager) CopyLogSegmentData(context.Context, remotestorage.RemoteLogSeg
 func (m *Manager) DeleteLogSegmentData(context.Context, remotestorage.RemoteLogSegmentMetadata) error {
 	return ErrReadOnly
 }
-
-// GetSignedRemoteLogSegmentLocation signs a GET of a log object that is neither compressed nor encrypted; ErrNotSigned for any other.
-func (m *Manager) GetSignedRemoteLogSegmentLocation(ctx context.Context, id remotestorage.RemoteLogSegmentID, customMetadata []byte) (remotestorage.SignedLocation, error) {
-	return remotestorage.SignedLocation{}, remotestorage.ErrNotSigned
-}
-
-// RemoteLogSegmentLocation is the URI of a log object that is neither compressed nor encrypted; "" for any other.
-func (m *Manager) RemoteLogSegmentLocation(ctx context.Context, id remotestorage.RemoteLogSegmentID, customMetadata []byte) (string, error) {
-	return "", errors.ErrUnsupported
-}
-
-// LoadKey reads an RSA private key from a PEM file, PKCS#8 or PKCS#1, as the plug-in's private.key.file names it.
-func LoadKey(path string) (*rsa.PrivateKey, error) { return nil, errors.ErrUnsupported }
