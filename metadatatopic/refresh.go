@@ -10,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/rewind-kafka/rewind/internal/remote"
-	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 const (
