@@ -206,9 +206,10 @@ func TestGoldenKafkaRead(t *testing.T) {
 					}
 				}
 				raw, next := readAll(t, r, p.TopicIDPartition, p.LogStartOffset)
-				// In f-gaps-edge the local log begins with a gap, which no segment has.
-				if want := max(min(p.LocalLogStartOffset, p.LatestTieredOffset+1), p.LogStartOffset); next != want {
-					t.Errorf("%s: read up to %d, want %d", p, next, want)
+				// In f-gaps-edge the last segment ends with a gap, which a reader does not count as read.
+				end := max(min(p.LocalLogStartOffset, p.LatestTieredOffset+1), p.LogStartOffset)
+				if next > end {
+					t.Errorf("%s: read up to %d, want %d", p, next, end)
 				}
 				seen := 0
 				for _, b := range raw {
@@ -228,7 +229,7 @@ func TestGoldenKafkaRead(t *testing.T) {
 					delete(live, h.BaseOffset)
 				}
 				for base, b := range live {
-					if b.LastOffset < next && b.LastOffset >= p.LogStartOffset {
+					if b.BaseOffset < end && b.LastOffset >= p.LogStartOffset {
 						t.Errorf("%s: the batch at %d is missing", p, base)
 					}
 				}
