@@ -447,4 +447,3 @@ func TestManifestDescribesItself(t *testing.T) {
 		}
 	}
 }
-
