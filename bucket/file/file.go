@@ -1,4 +1,5 @@
-// Package file keeps objects as plain files in a directory, named as Apache Kafka's LocalTieredStorage names them, with nothing beside them: file:///dir.
+// Package file keeps objects as plain files in a directory, named as Apache Kafka's LocalTieredStorage names them, with nothing beside them but the directory's id, if
+// it was given one: file:///dir.
 //
 // It is a driver of its own and not gocloud's fileblob, because an object counts as stored once it would survive a loss of power: an object is written under a
 // temporary name, synced, renamed, and its directory synced; a directory that was made for it is synced into its parent. fileblob syncs nothing, writes

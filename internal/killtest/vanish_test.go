@@ -2,6 +2,9 @@ package killtest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,10 +16,58 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestStoreVanishes takes the store away under a broker at work, with copies under way and readers in the middle of history, and brings it back later.
+// TestStoreVanishes takes the store away under a broker at work, with copies under way and readers in the middle of history, and brings it back later, in a
+// broker that was started without it.
 // Tiering says that it is delayed, whatever needs only the local log goes on, over a kill and a start without a store too, and in the end all
 // is where it belongs.
 func TestStoreVanishes(t *testing.T) {
+	for _, w := range waysToVanish {
+		t.Run(w.name, func(t *testing.T) { vanish(t, w) })
+	}
+}
+
+// wayToVanish is what becomes of a store: what of it is moved away, and what is put in its place.
+type wayToVanish struct {
+	name    string
+	what    func(s *site) string
+	replace func(path string) error
+	// check looks at the place before the store is brought back, which begins with removing what is there.
+	check func(path string) error
+}
+
+func directory(s *site) string { return s.storeDir }
+
+var waysToVanish = []wayToVanish{
+	// The store is there, but nothing can be put into it.
+	{
+		"folder", func(s *site) string { return filepath.Join(s.storeDir, prefix) },
+		func(path string) error { return os.WriteFile(path, nil, 0o644) },
+		func(string) error { return nil },
+	},
+	{
+		"missing", directory,
+		func(string) error { return nil },
+		func(path string) error {
+			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("the broker has made the directory anew: %w", err)
+			}
+			return nil
+		},
+	},
+	// What an unmounted file system leaves.
+	{
+		"empty", directory,
+		func(path string) error { return os.Mkdir(path, 0o755) },
+		func(path string) error {
+			if entries, err := os.ReadDir(path); err != nil || len(entries) > 0 {
+				return fmt.Errorf("the broker has put something into the wrong directory: %v, %w", entries, err)
+			}
+			return nil
+		},
+	},
+}
+
+func vanish(t *testing.T, w wayToVanish) {
 	seed := seedOf(t)
 	s := newSite(t)
 	life := s.serve()
@@ -44,7 +95,7 @@ func TestStoreVanishes(t *testing.T) {
 	}
 	r.await("history is tiered and read", func() bool { return r.plain.Load() > 1 && r.direct.Load() > 1 && s.hasObjects() })
 
-	bringBack := s.takeStoreAway()
+	bringBack := s.takeStoreAway(w)
 	r.await("tiering says that it is delayed", func() bool { return strings.Contains(life.logs(), "tiering is delayed") })
 	goesOn("without a store")
 	life.kill()
@@ -55,7 +106,7 @@ func TestStoreVanishes(t *testing.T) {
 	plain, direct := r.plain.Load(), r.direct.Load()
 	r.await("tiering says that it goes on", func() bool { return strings.Contains(life.logs(), "tiering goes on") })
 	r.await("history is read again", func() bool { return r.plain.Load() > plain+1 && r.direct.Load() > direct+1 })
-	r.settle(life, 1, "remote read failed")
+	r.settle(life, 1, "remote read failed", "the store does not answer as it should")
 }
 
 func (r *run) acks() int64 {
@@ -113,10 +164,10 @@ func (s *site) hasObjects() bool {
 	return err == nil && len(objects) > 10
 }
 
-// takeStoreAway moves all objects to where the broker does not find them, and puts something in their place in which none can be made.
-func (s *site) takeStoreAway() (bringBack func()) {
+// takeStoreAway moves all objects to where the broker does not find them.
+func (s *site) takeStoreAway(w wayToVanish) (bringBack func()) {
 	s.t.Helper()
-	here, away := filepath.Join(s.storeDir, prefix), s.storeDir+"-away"
+	here, away := w.what(s), s.storeDir+"-away"
 	must := func(err error) {
 		s.t.Helper()
 		if err != nil {
@@ -124,10 +175,11 @@ func (s *site) takeStoreAway() (bringBack func()) {
 		}
 	}
 	must(os.Rename(here, away))
-	must(os.WriteFile(here, nil, 0o644))
+	must(w.replace(here))
 	return func() {
 		s.t.Helper()
-		must(os.Remove(here))
+		must(w.check(here))
+		must(os.RemoveAll(here))
 		must(os.Rename(away, here))
 	}
 }

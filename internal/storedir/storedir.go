@@ -229,12 +229,12 @@ func (d *Dir) away(why string, args ...any) error {
 }
 
 func (d *Dir) awayLocked(why string, args ...any) error {
-	why = fmt.Sprintf(why, args...)
-	if d.id == "" {
-		return &awayError{fmt.Sprintf("the store's directory %s is away: %s. Is it mounted?", d.path, why)}
+	text := fmt.Sprintf("the store's directory %s is away: %s", d.path, fmt.Sprintf(why, args...))
+	if d.id != "" {
+		text += fmt.Sprintf(" (the one with id %s is expected)", d.id)
 	}
-	text := fmt.Sprintf("%s is not the directory of this store (id %s): %s. Is it mounted?", d.path, d.id, why)
-	if d.o.IDFile != "" && !d.o.ReadOnly {
+	text += ". Is it mounted?"
+	if d.id != "" && d.o.IDFile != "" && !d.o.ReadOnly {
 		text += fmt.Sprintf(" If the history in it is really gone, or the store was put here on purpose without its file %s, stop, remove %s and start again", MarkerName, d.o.IDFile)
 	}
 	return &awayError{text}

@@ -23,6 +23,7 @@ import (
 	"github.com/rewind-kafka/rewind/bucket/file"
 	"github.com/rewind-kafka/rewind/bucket/s3"
 	"github.com/rewind-kafka/rewind/internal/layout"
+	"github.com/rewind-kafka/rewind/internal/storedir"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -56,7 +57,7 @@ func runChild() {
 		return nil
 	}))
 	dir := os.Getenv(childEnv)
-	store, closeStore, err := openStore(os.Getenv(storeEnv))
+	store, closeStore, err := openStore(os.Getenv(storeEnv), "")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,8 +82,9 @@ func die() {
 	select {}
 }
 
-func openStore(url string) (*bucket.Manager, func(), error) {
-	s, err := bucket.Open(context.Background(), url, file.Driver(file.Options{}), s3.Driver())
+// openStore opens a store, and if it is a directory remembers its id in idFile unless that is empty.
+func openStore(url, idFile string) (*bucket.Manager, func(), error) {
+	s, err := bucket.Open(context.Background(), url, file.Driver(file.Options{IDFile: idFile}), s3.Driver())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +124,7 @@ func killAtRandomPoints(t *testing.T, url string, rounds int, objects func() map
 	m := model{}
 	for round := range rounds {
 		m = liveAndDie(t, dir, url, uint64(round), m)
-		store, closeStore, err := openStore(url)
+		store, closeStore, err := openStore(url, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +184,7 @@ func liveAndDie(t *testing.T, dir, url string, seed uint64, m model) model {
 	return m
 }
 
-// filesIn are the files under a folder with their sizes, temporary ones included.
+// filesIn are the files under a folder with their sizes, temporary ones included, but not the id of a store.
 func filesIn(t *testing.T, dir string) map[string]int64 {
 	t.Helper()
 	files := map[string]int64{}
@@ -198,7 +200,9 @@ func filesIn(t *testing.T, dir string) map[string]int64 {
 		if err != nil {
 			return err
 		}
-		files[name] = info.Size()
+		if name != storedir.MarkerName {
+			files[name] = info.Size()
+		}
 		return nil
 	})
 	if err != nil {

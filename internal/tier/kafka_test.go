@@ -153,7 +153,7 @@ func TestApacheKafkaServesWhatWeTiered(t *testing.T) {
 	waitFor(t, "our objects to be deleted", func() bool { return len(filesIn(t, objects)) == 0 })
 	broker.stop()
 
-	store, closeStore, err := openStore("file://" + objects)
+	store, closeStore, err := openStore("file://"+objects, filepath.Join(data, "store.id"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func tierOn(t *testing.T, data, objects string, tp remotestorage.TopicIDPartitio
 	if err := os.MkdirAll(objects, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	store, closeStore, err := openStore("file://" + objects)
+	store, closeStore, err := openStore("file://"+objects, filepath.Join(data, "store.id"))
 	if err != nil {
 		t.Fatal(err)
 	}
