@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/storedir"},
 	// Small things that do I/O, each for one purpose.
 	{"internal/logdir", "internal/topics", "internal/control", "internal/fileserver", "internal/distance", "httpfetcher", "bucket",
-		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden"},
+		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden", "internal/upstream"},
 	// The log, the store's drivers, reading segments.
 	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file", "bucket/aiven"},
 	// The log's other tier.
@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"internal/history", "metadatatopic"},
 	// What a program is made of: the broker, and the library.
 	{"internal/broker", "internal/gateway", ""},
-	{"internal/backfill", "internal/storetest", "internal/clustertest"},
+	{"internal/backfill", "internal/storetest", "internal/clustertest", "internal/doctor"},
 	{"internal/demo", "internal/bench"},
 	{"internal/clienttest", "internal/killtest", "internal/gatewaytest"},
 	{"cmd/rewind"},
@@ -52,8 +52,8 @@ var onlyIn = map[string][]string{
 	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},
-	module + "/bucket/file":            {"cmd/rewind", "internal/storetest"},
-	"github.com/twmb/franz-go/pkg/kgo": {"metadatatopic", "internal/clustertest", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
+	module + "/bucket/file":            {"cmd/rewind", "internal/storetest", "internal/backfill"},
+	"github.com/twmb/franz-go/pkg/kgo": {"internal/upstream", "internal/doctor", "metadatatopic", "internal/clustertest", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
 }
 
 type listed struct {
