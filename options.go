@@ -43,6 +43,11 @@ type Options struct {
 	// SupportedStorageFormatVersions are the segment formats asked for; only ApacheKafkaV1 exists, and is the default.
 	SupportedStorageFormatVersions []string
 
+	// Resolver, if set, finds the segments of a cluster whose brokers do not know KIP-1248: metadatatopic.New makes one, which is to be closed after the dialer.
+	// Brokers are not asked for locations then, and the options about opening those (SupportedStorageFormatVersions, AllowedHosts, AllowedRoots, Fetchers,
+	// StoreTLS) have no effect. A topic is read directly only where the cluster lets the client's own principal READ it.
+	Resolver Resolver
+
 	// MemoryBudget (remote.read.memory.bytes) bounds what all connections of the dialer hold of segments, in bytes: ranges under way and bytes that the
 	// client has not taken. 64 MiB if 0. It does not count the client's own records, nor what the brokers send.
 	MemoryBudget int64
@@ -149,6 +154,9 @@ func (o Options) withDefaults() Options {
 func (o *Options) historyOptions(reader *remote.Reader, http *httpfetcher.Fetcher) history.Options {
 	h := history.Options{Reader: reader, RemoteMaxBytes: o.RemoteMaxPartitionFetchBytes, Fallback: o.Fallback, Logger: o.Logger}
 	if o.DisableRemoteFetch {
+		return h
+	}
+	if h.Resolver = o.Resolver; o.Resolver != nil {
 		return h
 	}
 	h.Locations = &history.Locations{Formats: o.SupportedStorageFormatVersions, HTTP: http}

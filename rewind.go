@@ -11,7 +11,8 @@
 // client spoke: it asks the broker, adding KIP-1248's question for the location of remote segments, and where the broker answers with a location it
 // reads that segment from the store, several ranges at a time, checks every batch, and hands the client ordinary Fetch responses. What is
 // not in remote storage, what the broker does not give locations for, and what the store does not deliver, comes through the broker as ever,
-// partition by partition. Against a broker that does not know KIP-1248 nothing is read directly.
+// partition by partition. Against a broker that does not know KIP-1248 nothing is read directly, unless Options.Resolver finds the segments itself: an Apache
+// Kafka cluster with tiered storage is enough then, with no server of Rewind's anywhere.
 //
 // The consumer's group, offsets, seeks, pauses and isolation level stay its own affair. High watermark, last stable offset and log start in
 // the responses are at most a few seconds old, as docs/format/wire.md and the comments at Options say.
@@ -27,9 +28,15 @@
 // (package bucket makes one of a gocloud bucket). This package imports no cloud SDK.
 package rewind
 
-import "github.com/rewind-kafka/rewind/remotestorage"
+import (
+	"github.com/rewind-kafka/rewind/internal/resolve"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
 
 type (
+	// Resolver knows where the history of a cluster's partitions lies. Package metadatatopic makes one for an Apache Kafka cluster with tiered storage
+	// (metadatatopic.New); there is nothing to be called on it but what that package adds.
+	Resolver = resolve.Resolver
 	// RemoteStorageFetcher is KIP-1254's interface: a byte range of a segment in, a stream out.
 	RemoteStorageFetcher = remotestorage.RemoteStorageFetcher
 	// Location is KIP-1248's answer to a fetch: where a remote log segment lies, and what of it may be read.

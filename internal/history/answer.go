@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // brokerGrace is how much longer than the client's max wait an answer waits for the broker's own, which runs to the same end.
@@ -24,6 +26,7 @@ type demand struct {
 	maxBytes  int32
 	isolation int8
 	rack      string
+	capable   bool // the client follows locations
 	deadline  time.Time
 	parts     []*partition
 	asked     atomic.Bool  // the broker was asked on its behalf at least once
@@ -63,51 +66,128 @@ func (c *Conn) Answer(ctx context.Context, h wire.RequestHeader) (clientconn.Ans
 		c.mu.Unlock()
 		return clientconn.Answer{}, clientconn.ErrForward
 	}
-	c.run()
-	resp := c.fetch(ctx, req, version)
-	return clientconn.Answer{Frame: resp.Buffers(h.Version, h.CorrelationID, nil), Release: resp.Release}, nil
+	if err := c.whileHeldBack(ctx); err != nil {
+		return clientconn.Answer{}, err
+	}
+	return c.fetch(ctx, req, version, h.CorrelationID)
 }
 
-func (c *Conn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16) *wire.FetchResponse {
+// whileHeldBack waits for the end of what the client was throttled by, and for the end of an answer that is streamed: what it tells the client of the session is
+// part of the next answer's truth.
+func (c *Conn) whileHeldBack(ctx context.Context) error {
+	if c.streaming != nil {
+		select {
+		case <-c.streaming:
+			c.streaming = nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	wait := time.Until(c.heldUntil)
+	if wait <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Conn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16, correlationID int32) (clientconn.Answer, error) {
 	f, code := c.sessions.Apply(req)
 	if code != 0 {
-		return &wire.FetchResponse{ErrorCode: code}
+		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID), nil
 	}
 	d := &demand{
-		version: version, minBytes: req.MinBytes, maxBytes: req.MaxBytes, isolation: req.IsolationLevel, rack: req.Rack,
+		version: version, minBytes: req.MinBytes, maxBytes: req.MaxBytes, isolation: req.IsolationLevel, rack: req.Rack, capable: capable(req),
 		deadline: time.Now().Add(time.Duration(req.MaxWaitMillis) * time.Millisecond),
 	}
+	c.sweepNowAndThen()
+	c.gather(d, f.Parts)
+	if c.mayStream(d) && c.tail.use.TryLock() {
+		defer c.tail.use.Unlock()
+		return c.stream(ctx, d, req, f, correlationID)
+	}
+	return ours(c.putTogether(ctx, d, f), req.Version, correlationID), nil
+}
+
+func ours(resp *wire.FetchResponse, version int16, correlationID int32) clientconn.Answer {
+	return clientconn.Answer{Frame: resp.Buffers(version, correlationID, nil), Release: resp.Release}
+}
+
+// capable tells whether the client reads segments of the one format that there is.
+func capable(req *kmsg.FetchRequest) bool {
+	formats, err := wire.SupportedStorageFormatVersions(req)
+	return err == nil && slices.Contains(formats, remotestorage.StorageFormatApacheKafkaV1) // a malformed list is none
+}
+
+// gather tells each partition what is wanted of it, and where that is to come from.
+func (c *Conn) gather(d *demand, asked []session.Part) {
+	d.parts = make([]*partition, len(asked))
+	for i := range asked {
+		k := partKey{asked[i].Topic, asked[i].TopicID, asked[i].Partition}
+		p := c.partition(k)
+		for !p.ask(asked[i], d, int(c.remoteMax(&asked[i]))) {
+			p = c.partition(k)
+		}
+		d.parts[i] = p
+	}
+	for _, p := range d.parts {
+		p.route(d)
+	}
+}
+
+// remoteMax is how many bytes of history the partition's answer may have.
+func (c *Conn) remoteMax(q *session.Part) int32 {
+	if n := c.h.opts.RemoteMaxBytes; n > 0 {
+		return n
+	}
+	if n, err := wire.RemotePartitionMaxBytes(&q.FetchRequestTopicPartition); err == nil && n >= 0 {
+		return n
+	}
+	return q.PartitionMaxBytes
+}
+
+func (c *Conn) putTogether(ctx context.Context, d *demand, f *session.Fetch) *wire.FetchResponse {
+	c.tail.inStep.Store(false)
 	results := c.collect(ctx, d, f.Parts)
 	resp := &wire.FetchResponse{SessionID: f.SessionID}
-	c.count(results)
+	c.tellLocated(f.Parts, results)
+	owed := c.count(results)
+	resp.Topics = f.Filter(results)
 	if code := int16(d.failed.Load()); code != 0 {
-		resp.Topics = f.Filter(results)
 		resp.Release()
 		resp.Topics, resp.ErrorCode = nil, code
-	} else {
-		resp.Topics = f.Filter(results)
 	}
 	c.mu.Lock()
-	resp.ThrottleMillis, c.throttle = c.throttle, 0
+	resp.ThrottleMillis, c.throttle = max(c.throttle, int32(owed.Milliseconds())), 0
 	for _, n := range c.nodes {
-		resp.Nodes = append(resp.Nodes, wire.Node{ID: n.NodeID, Host: n.Host, Port: n.Port, Rack: n.Rack})
+		if n, ok := c.h.node(wire.Node{ID: n.NodeID, Host: n.Host, Port: n.Port, Rack: n.Rack}); ok {
+			resp.Nodes = append(resp.Nodes, n)
+		}
 	}
 	c.nodes = nil
 	c.mu.Unlock()
+	c.heldUntil = time.Now().Add(owed)
 	return resp
+}
+
+func (h *History) node(n wire.Node) (wire.Node, bool) {
+	if h.opts.Node == nil {
+		return n, true
+	}
+	return h.opts.Node(n)
 }
 
 func (c *Conn) collect(ctx context.Context, d *demand, asked []session.Part) []wire.FetchPartition {
 	parts, limits := make([]fetch.Part, len(asked)), make([]int, len(asked))
 	for i := range asked {
-		p := c.partition(partKey{asked[i].Topic, asked[i].TopicID, asked[i].Partition})
-		remoteMax := asked[i].PartitionMaxBytes
-		if n := c.h.opts.RemoteMaxBytes; n > 0 {
-			remoteMax = n
-		}
-		p.ask(asked[i], d, int(remoteMax))
-		d.parts = append(d.parts, p)
-		parts[i] = &source{p: p, d: d, directLimit: int(remoteMax), tailLimit: int(asked[i].PartitionMaxBytes)}
+		remoteMax := c.remoteMax(&asked[i])
+		parts[i] = &source{p: d.parts[i], d: d, directLimit: int(remoteMax), tailLimit: int(asked[i].PartitionMaxBytes)}
 		limits[i] = int(max(remoteMax, asked[i].PartitionMaxBytes))
 	}
 	if len(parts) == 0 {
@@ -129,20 +209,49 @@ func (d *demand) wake() {
 	}
 }
 
-func (c *Conn) count(results []wire.FetchPartition) {
-	c.h.counters.fetches.Add(1)
-	direct, broker := 0, 0
+// count tells who wants to know what the answer brings, and gives how long the client is to be held back for it.
+func (c *Conn) count(results []wire.FetchPartition) time.Duration {
+	var b Bytes
+	granted := int64(0)
 	for i := range results {
 		n := results[i].Records.Len()
 		if results[i].Records.Release != nil { // only what the budget lent has one
-			direct += n
+			b.Direct += n
 		} else {
-			broker += n
+			b.Upstream += n
+		}
+		if l := results[i].Location; l != nil {
+			granted += l.EndPosition - l.StartPosition
 		}
 	}
-	c.h.counters.directBytes.Add(int64(direct))
-	c.h.counters.upstreamBytes.Add(int64(broker))
-	c.hooks.Delivered(Bytes{Direct: direct, Upstream: broker})
+	c.counted(b)
+	if owed := int64(b.Direct) + granted; owed > 0 {
+		return c.hooks.Throttle(owed)
+	}
+	return 0
+}
+
+// tellLocated says which locations leave with the answer.
+func (c *Conn) tellLocated(asked []session.Part, results []wire.FetchPartition) {
+	for i := range results {
+		l := results[i].Location
+		if l == nil {
+			continue
+		}
+		q := &asked[i]
+		tp, _ := c.h.topics.known(partKey{q.Topic, q.TopicID, q.Partition}) // it was, when the location was found
+		c.hooks.Located(Located{
+			Partition: tp, FetchOffset: q.FetchOffset, LastOffset: l.LastOffset, StartPosition: l.StartPosition, EndPosition: l.EndPosition,
+			Signed: l.SignedRemoteLogSegmentLocation != "",
+		})
+	}
+}
+
+func (c *Conn) counted(b Bytes) {
+	c.h.counters.fetches.Add(1)
+	c.h.counters.directBytes.Add(int64(b.Direct))
+	c.h.counters.upstreamBytes.Add(int64(b.Upstream))
+	c.hooks.Delivered(b)
 }
 
 // source is one partition within one fetch.

@@ -37,8 +37,13 @@ type Conn struct {
 	cancel   context.CancelFunc
 	sessions *session.Cache // the client's fetch sessions
 	tail     *tail
-	start    sync.Once // of the goroutines
+	access   *access
+	tailing  sync.Once // the start of tail's goroutine
 	running  sync.WaitGroup
+
+	// Of Answer, which is called once at a time.
+	streaming <-chan struct{} // closed when the answer that was streamed last has gone by; nil: none
+	heldUntil time.Time       // the client is throttled
 
 	mu       sync.Mutex
 	parts    map[partKey]*partition
@@ -47,6 +52,11 @@ type Conn struct {
 	forward  bool                   // Fetch is passed through on this connection
 	throttle int32                  // owed to the client
 	nodes    []kmsg.FetchResponseBroker
+
+	// watchMu is taken after a partition's mu, which is taken after mu.
+	watchMu  sync.Mutex
+	watching bool // refresh runs
+	swept    time.Time
 }
 
 type versionRange struct{ min, max int16 }
@@ -67,16 +77,18 @@ func newConn(h *History, carrier *clientconn.Conn, p Peer) *Conn {
 		c.hooks = NoHooks{}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.tail = newTail(c)
+	c.tail, c.access = newTail(c), newAccess(c)
 	return c
 }
 
-// run starts the goroutines with the first fetch: most connections of a cluster's clients never send one.
-func (c *Conn) run() {
-	c.start.Do(func() {
-		c.running.Go(c.tail.run)
+// watch starts what looks after partitions that are read directly, unless it runs.
+func (c *Conn) watch() {
+	c.watchMu.Lock()
+	defer c.watchMu.Unlock()
+	if !c.watching {
+		c.watching = true
 		c.running.Go(c.refresh)
-	})
+	}
 }
 
 // Close ends direct reading and waits for all that goes on. The carrier's Run has returned by then, so no Answer is under way.
@@ -94,8 +106,11 @@ func (c *Conn) Close() {
 	c.running.Wait()
 }
 
-// Wants is the carrier's question which requests to hand over.
+// Wants is the carrier's question which requests to hand over. It is to be called for every request: a client that authenticates anew may be somebody else.
 func (c *Conn) Wants(key, version int16) bool {
+	if key == keySaslHandshake || key == keySaslAuthenticate {
+		c.access.forget()
+	}
 	if key != keyFetch || version < minClientFetch || version > maxClientFetch {
 		return false
 	}
@@ -106,7 +121,7 @@ func (c *Conn) Wants(key, version int16) bool {
 
 // upstreamVersion is the version of our own fetches for a client of this one, or false if the broker has none that carries our fields.
 func (c *Conn) upstreamVersion(ctx context.Context, client int16) (int16, bool, error) {
-	if client >= firstTagged {
+	if client >= firstTagged || c.h.opts.Locations == nil && c.h.opts.RemoteMaxBytes == 0 {
 		return client, true, nil // the client has found out that the broker speaks it
 	}
 	r, ok, err := c.version(ctx, keyFetch)
@@ -174,31 +189,40 @@ func (c *Conn) partition(k partKey) *partition {
 	defer c.mu.Unlock()
 	p := c.parts[k]
 	if p == nil {
-		p = &partition{c: c, key: k, hw: -1, lso: -1, logStart: -1, served: -1}
+		p = &partition{c: c, key: k, seen: time.Now(), hw: -1, lso: -1, logStart: -1, served: -1}
 		c.parts[k] = p
 	}
 	return p
 }
 
-// direct lists the partitions that are read directly, and drops those that the client has not asked for in a while: paused, revoked or gone elsewhere.
-func (c *Conn) direct() []*partition {
+// sweep lists the partitions that are read directly, tells whether any is to be looked after, and drops those that the client has not asked for in a while: paused,
+// revoked or gone elsewhere.
+func (c *Conn) sweep() (direct []*partition, busy bool) {
+	now := time.Now()
+	c.watchMu.Lock()
+	c.swept = now
+	c.watchMu.Unlock()
 	c.mu.Lock()
-	parts := make([]*partition, 0, len(c.parts))
-	for _, p := range c.parts {
-		parts = append(parts, p)
-	}
-	c.mu.Unlock()
-	direct := parts[:0]
-	for _, p := range parts {
-		switch p.state(time.Now()) {
+	defer c.mu.Unlock()
+	for k, p := range c.parts {
+		switch p.look(now) {
 		case stateDirect:
-			direct = append(direct, p)
-		case stateIdle:
-			p.close()
-			c.mu.Lock()
-			delete(c.parts, p.key)
-			c.mu.Unlock()
+			direct, busy = append(direct, p), true
+		case stateFallback:
+			busy = true
+		case stateGone:
+			delete(c.parts, k)
 		}
 	}
-	return direct
+	return direct, busy
+}
+
+// sweepNowAndThen does it with a fetch where refresh does not run.
+func (c *Conn) sweepNowAndThen() {
+	c.watchMu.Lock()
+	due := !c.watching && time.Since(c.swept) > idleAfter
+	c.watchMu.Unlock()
+	if due {
+		c.sweep()
+	}
 }

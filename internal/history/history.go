@@ -56,7 +56,10 @@ type History struct {
 	opts     Options
 	logger   *slog.Logger
 	episodes *episodes
-	counters counters
+	// With a Resolver:
+	topics    *topics
+	fallbacks fallbacks
+	counters  counters
 }
 
 // New checks the options.
@@ -73,7 +76,7 @@ func New(o Options) (*History, error) {
 		o.Fallback = DefaultFallback
 	}
 	o.Locations = o.Locations.sorted()
-	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback)}
+	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}}
 	if h.logger == nil {
 		h.logger = slog.New(slog.DiscardHandler)
 	}

@@ -46,11 +46,11 @@ type Bytes struct {
 
 // Located is a location that a client was given.
 type Located struct {
-	Partition             remotestorage.TopicIDPartition
-	FetchOffset           int64 // where the client begins
-	LastOffset            int64 // how far the location is good
-	StartPosition, EndPos int64 // in the object
-	Signed                bool
+	Partition                  remotestorage.TopicIDPartition
+	FetchOffset                int64 // where the client begins
+	LastOffset                 int64 // how far the location is good
+	StartPosition, EndPosition int64 // of the object's bytes that it grants
+	Signed                     bool
 }
 
 // Hooks hear of what happens on a connection. Methods are called from many goroutines and must not block. Embed NoHooks to be safe from new ones.

@@ -58,6 +58,7 @@ func (p *partition) start(ctx context.Context, part session.Part, d *demand, r *
 		reader: reader, cancel: reader.Subscribe(p.wake), committed: d.committed(), epoch: part.CurrentLeaderEpoch,
 		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(),
 	}
+	p.c.watch()
 }
 
 // locator asks the broker for the locations of one partition, one segment after the other.

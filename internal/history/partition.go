@@ -10,6 +10,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // idleAfter is how long a partition that the client does not ask for is kept: a paused one goes on where it was, a revoked one costs nothing for long.
@@ -24,6 +25,7 @@ type partition struct {
 	want   session.Part // as the client asked last
 	demand *demand
 	seen   time.Time // when it did
+	gone   bool      // dropped: the next question is another's
 	// What is true of the partition, by the broker's last word.
 	hw, lso, logStart int64
 	held              *held
@@ -31,6 +33,9 @@ type partition struct {
 	// served is an offset that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
 	// whose range has nothing left at the offset would be followed for ever.
 	served int64
+	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
+	finding      *finding
+	place, waits bool
 
 	// wakeMu is taken last, under mu or under none: readers wake from goroutines of their own. What is called with it does not block and takes no lock.
 	wakeMu sync.Mutex
@@ -46,13 +51,24 @@ type direct struct {
 	epoch     int32 // current leader epoch that the broker has confirmed, -1 if the client sends none
 	lastEpoch int32 // of the last batch delivered, -1 if not known
 	refreshed time.Time
+	// With a Resolver: the partition by its full name, and its leader's epoch when the reader began.
+	tp     remotestorage.TopicIDPartition
+	leader int32
 }
 
-// held is what the broker sent and the client has not taken: its records, or an error.
+// held is what the broker sent and the client has not taken: its records, or an error. Or it is a location that was found for the client.
 type held struct {
 	question
 	part    wire.FetchPartition // without records
 	records []byte
+	// Of a location:
+	tp remotestorage.TopicIDPartition
+	at time.Time
+}
+
+// lasts tells whether it is still good for the next fetch, which asks the same.
+func (h *held) lasts() bool {
+	return len(h.records) > 0 || h.part.Location != nil && time.Since(h.at) < locationKept
 }
 
 // question is what an answer holds for. One of an older question is dropped.
@@ -77,7 +93,7 @@ func (h *held) answers(q question) bool {
 }
 
 func (h *held) now() bool {
-	return h.part.ErrorCode != 0 || h.part.Diverging != nil || h.part.PreferredReadReplica >= 0
+	return h.part.ErrorCode != 0 || h.part.Diverging != nil || h.part.PreferredReadReplica >= 0 || h.part.Location != nil
 }
 
 type state int
@@ -85,37 +101,46 @@ type state int
 const (
 	stateTail state = iota
 	stateDirect
-	stateIdle
+	stateFallback
+	stateGone
 )
 
-func (p *partition) state(now time.Time) state {
+// look tells what the partition is at. One that was not asked for in a while is closed.
+func (p *partition) look(now time.Time) state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case now.Sub(p.seen) > idleAfter:
-		return stateIdle
+		p.gone = true
+		p.closeLocked()
+		return stateGone
 	case p.direct != nil:
 		return stateDirect
+	case p.place || p.waits:
+		return stateFallback
 	}
 	return stateTail
 }
 
-// ask takes note of what the client wants now, and drops what does not answer that any more.
-func (p *partition) ask(want session.Part, d *demand, directLimit int) {
+// ask takes note of what the client wants now, and drops what does not answer that any more. False: this one has gone, there is to be another.
+func (p *partition) ask(want session.Part, d *demand, directLimit int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.gone {
+		return false
+	}
 	p.want, p.demand, p.seen = want, d, time.Now()
-	if h := p.held; h != nil && (!h.answers(questionOf(want, d.committed())) || len(h.records) == 0) {
+	if h := p.held; h != nil && (!h.answers(questionOf(want, d.committed())) || !h.lasts()) {
 		p.held = nil
 	}
-	if p.direct == nil {
-		return
-	}
-	if !p.fitsLocked(want, d.committed()) {
+	switch {
+	case p.direct == nil:
+	case p.fitsLocked(want, d.committed()):
+		p.direct.reader.SetLimit(directLimit)
+	default:
 		p.endLocked() // a seek, or a question that only the broker can answer
-		return
 	}
-	p.direct.reader.SetLimit(directLimit)
+	return true
 }
 
 // fitsLocked tells whether direct reading answers the client's question. A leader epoch other than the confirmed one, and a last fetched epoch other than
@@ -142,7 +167,12 @@ func (p *partition) endLocked() {
 func (p *partition) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.closeLocked()
+}
+
+func (p *partition) closeLocked() {
 	p.held = nil
+	p.toBrokerLocked()
 	p.endLocked()
 }
 
@@ -187,6 +217,9 @@ func (p *partition) ended(err error) {
 	p.c.ended(p.key, reason, fellBack, err)
 	p.mu.Lock()
 	d := p.demand
+	if fellBack && p.c.h.opts.Resolver != nil {
+		p.queueLocked()
+	}
 	p.mu.Unlock()
 	if d != nil {
 		p.c.tail.kick(d)
@@ -218,6 +251,10 @@ func (p *partition) readDirectLocked(out *wire.FetchPartition, limit int, whole 
 	if err != nil {
 		return // available says it again at the next fetch, and acts on it
 	}
+	if p.c.h.opts.Resolver != nil {
+		p.freshenLocked(p.direct.tp)
+		out.HighWatermark, out.LastStableOffset, out.LogStartOffset = p.hw, p.lso, p.logStart
+	}
 	out.Records = data.Records
 	if data.Aborted != nil {
 		out.Aborted = data.Aborted
@@ -235,6 +272,10 @@ func (p *partition) readHeldLocked(out *wire.FetchPartition, limit int, whole bo
 	h := p.held
 	n, next := cut(h.records, limit, whole)
 	*out = h.part
+	if out.Location != nil {
+		p.freshenLocked(h.tp)
+		out.HighWatermark, out.LastStableOffset, out.LogStartOffset = p.hw, p.lso, p.logStart
+	}
 	if n > 0 {
 		out.Records = wire.Records{Bufs: [][]byte{h.records[:n]}}
 	}

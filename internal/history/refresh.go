@@ -24,10 +24,13 @@ const (
 	codeFencedLeaderEpoch  = 74
 	codeUnknownLeaderEpoch = 75
 	codeUnknownTopic       = 3
+
+	codeUnknownTopicID      = 100
+	codeInconsistentTopicID = 103
 )
 
-// refresh asks the broker, for all partitions that are read directly at once, for what their answers say beside records. It also closes what the client has
-// not asked for in a while.
+// refresh keeps true what answers about partitions that are read directly say beside records, for all of them at once, and closes what the client has not
+// asked for in a while. It ends when there is nothing left to look after.
 func (c *Conn) refresh() {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
@@ -37,16 +40,52 @@ func (c *Conn) refresh() {
 		case <-c.ctx.Done():
 			return
 		}
-		parts := c.direct()
+		parts, busy := c.sweep()
+		if !busy && c.unwatched() {
+			return
+		}
 		if len(parts) == 0 {
 			n = -1 // the next that starts is told its log start by its location
 			continue
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, staleAfter)
-		c.refreshOnce(ctx, parts, n%startEvery == startEvery-1)
+		if c.h.opts.Resolver != nil {
+			c.refreshResolved(ctx, parts)
+		} else {
+			c.refreshOnce(ctx, parts, n%startEvery == startEvery-1)
+		}
 		cancel()
 		c.endStale(parts)
 	}
+}
+
+// unwatched says that refresh is about to end. What began since it looked is looked after.
+func (c *Conn) unwatched() bool {
+	c.watchMu.Lock()
+	c.watching = false
+	c.watchMu.Unlock()
+	if _, busy := c.sweep(); !busy {
+		return true
+	}
+	c.watchMu.Lock()
+	defer c.watchMu.Unlock()
+	was := c.watching
+	c.watching = true
+	return was // another one began meanwhile
+}
+
+// refreshResolved keeps the resolver interested, and asks the cluster again whether the client may read what it reads.
+func (c *Conn) refreshResolved(ctx context.Context, parts []*partition) {
+	topics := make(map[string]struct{})
+	for _, p := range parts {
+		p.mu.Lock()
+		if p.direct != nil {
+			topics[p.direct.tp.Topic] = struct{}{}
+			p.freshenLocked(p.direct.tp)
+		}
+		p.mu.Unlock()
+	}
+	_ = c.access.ask(ctx, c.access.due(topics)...) // without an answer reading ends, when the last one is too old
 }
 
 func (c *Conn) refreshOnce(ctx context.Context, parts []*partition, start bool) {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/resolve"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -25,20 +27,26 @@ const (
 // tail fetches from the broker what is not read directly, and finds out what can be: it asks for locations. It has one fetch under way at a time, with a
 // session of its own, and goes on when the client has got its answer already; what it brings then serves the next fetch.
 type tail struct {
-	c       *Conn
-	session session.Client
+	c *Conn
 
-	mu      sync.Mutex
-	demand  *demand
-	version int16         // of the session
-	going   bool          // asked to look, or looking
-	kicked  chan struct{} // one slot: another look is owed
+	// use is held while a fetch is with the broker. It stands above the session, its version, and:
+	use     sync.Mutex
+	session session.Client
+	version int16
+	// inStep: the client has been told all that the session has told us (see stream).
+	inStep atomic.Bool
+
+	mu     sync.Mutex
+	demand *demand
+	going  bool          // asked to look, or looking
+	kicked chan struct{} // one slot: another look is owed
 }
 
 func newTail(c *Conn) *tail { return &tail{c: c, kicked: make(chan struct{}, 1)} }
 
 // kick asks for another look at what is wanted. It does not block.
 func (t *tail) kick(d *demand) {
+	t.c.tailing.Do(func() { t.c.running.Go(t.run) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.demand, t.going = d, true
@@ -86,6 +94,9 @@ func (t *tail) poll(ctx context.Context) bool {
 	if len(wanted) == 0 || ctx.Err() != nil || over && d.asked.Load() {
 		return false
 	}
+	t.use.Lock()
+	defer t.use.Unlock()
+	t.inStep.Store(false)
 	d.asked.Store(true)
 	minBytes, full := d.minBytes, true
 	if besides {
@@ -125,8 +136,8 @@ type asked struct {
 func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct != nil || p.held != nil || p.demand != d {
-		return asked{}, p.direct != nil, false
+	if p.direct != nil || p.held != nil || p.demand != d || p.finding != nil || p.waits {
+		return asked{}, p.direct != nil || p.finding != nil, false
 	}
 	a = asked{p: p, part: p.want}
 	// A copy: what the client's request carries in tags is its own affair.
@@ -214,6 +225,7 @@ func (t *tail) handOut(ctx context.Context, d *demand, wanted []asked, resp *kms
 		if r == nil {
 			continue // nothing new, says an incremental answer
 		}
+		t.c.learn(a.p.key, r.ErrorCode, resolve.Learnt{LogStart: r.LogStartOffset, HighWatermark: r.HighWatermark, LastStable: r.LastStableOffset})
 		l, err := wire.PartitionLocation(r)
 		if l == nil && err == nil {
 			a.p.hold(a.part, d.committed(), r)

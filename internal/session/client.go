@@ -79,6 +79,9 @@ func (c *Client) Answer(resp *kmsg.FetchResponse) bool {
 	return true
 }
 
+// Renew starts anew with an answer still to come that tells everything; the server frees the session that was.
+func (c *Client) Renew() { c.epoch, c.known = epochInitial, nil }
+
 // Reset starts anew: the connection was lost, or a request was sent whose answer is not known.
 func (c *Client) Reset() { c.id, c.epoch, c.known = 0, epochInitial, nil }
 

@@ -256,6 +256,33 @@ func (f *Fetch) Filter(results []wire.FetchPartition) []wire.FetchTopic {
 	return f.topics(results, keep)
 }
 
+// Told is what an answer that did not come through Filter told of a partition.
+type Told struct {
+	Topic                                           string
+	TopicID                                         remotestorage.UUID
+	Partition                                       int32
+	HighWatermark, LastStableOffset, LogStartOffset int64
+	Failed, Records                                 bool
+}
+
+// Note takes note of a partition of an answer that somebody else put together for this fetch.
+func (f *Fetch) Note(t Told) {
+	if f.state == nil {
+		return
+	}
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	e := f.state.parts[key{t.Topic, t.TopicID, t.Partition}]
+	if e == nil {
+		return
+	}
+	c := e.Value.(*cached)
+	c.answered, c.hw, c.lso, c.logStart = !t.Failed, t.HighWatermark, t.LastStableOffset, t.LogStartOffset
+	if t.Records {
+		f.state.order.MoveToBack(e)
+	}
+}
+
 // answer notes what is about to be sent and tells whether it is news.
 func (s *state) answer(p *Part, r *wire.FetchPartition) bool {
 	e := s.parts[p.key()]

@@ -1,0 +1,253 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/resolve"
+	"github.com/rewind-kafka/rewind/internal/wire"
+	"github.com/rewind-kafka/rewind/remotestorage"
+)
+
+const (
+	// findDeadline bounds the search for an offset. The client's max wait is kept all the same: it gets an answer without the partition.
+	findDeadline = 30 * time.Second
+	// locationKept is how long a location that the client has not come for is kept.
+	locationKept = 5 * time.Second
+)
+
+// errOff: history is not read here just now.
+var errOff = fmt.Errorf("switched off: %w", remote.ErrLocal)
+
+// finding is a search under way for what the client asked.
+type finding struct {
+	question
+	offer bool // the client asked for a location
+}
+
+// route decides where the client's question goes: to the broker, to the reader that is open, or into a search. It does not block: what a search finds serves this
+// fetch or, if that takes longer than the client waits, the next one. Without a Resolver all goes to the broker, which may answer with locations.
+func (p *partition) route(d *demand) {
+	c := p.c
+	r := c.h.opts.Resolver
+	if r == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := finding{questionOf(p.want, d.committed()), c.h.opts.Offer && d.capable && asksLocation(p)}
+	tp, named := c.topic(p.key)
+	if p.direct != nil {
+		if !f.offer && p.goesOnLocked(tp) {
+			return
+		}
+		p.endLocked()
+	}
+	switch {
+	case p.held != nil, p.finding != nil && *p.finding == f:
+		return
+	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)):
+		p.toBrokerLocked()
+	case c.h.episodes.active(p.key):
+		p.queueLocked()
+	case p.served == p.want.FetchOffset:
+		p.toBrokerLocked()
+	default:
+		p.toBrokerLocked()
+		p.finding = &f
+		c.running.Go(func() { p.find(&f) })
+	}
+}
+
+func asksLocation(p *partition) bool {
+	asked, err := wire.LocationRequested(&p.want.FetchRequestTopicPartition)
+	return asked && err == nil // a malformed question is none
+}
+
+// toBrokerLocked leaves the partition to the broker, as one whose records the broker has on its own disk.
+func (p *partition) toBrokerLocked() {
+	p.finding = nil
+	p.leaveQueueLocked()
+}
+
+// goesOnLocked tells whether the reader that is open may go on: the client may read the topic still, and the partition is led as it was when the reader began.
+func (p *partition) goesOnLocked(tp remotestorage.TopicIDPartition) bool {
+	c := p.c
+	if read, ok := c.access.known(tp.Topic); !read || !ok || tp != p.direct.tp || !c.h.allows(tp.Topic) {
+		return false
+	}
+	facts, ok := p.freshenLocked(tp)
+	return !ok || facts.LeaderEpoch == p.direct.leader && p.want.FetchOffset >= facts.LogStart
+}
+
+// freshenLocked takes over what the resolver knows of the partition now.
+func (p *partition) freshenLocked(tp remotestorage.TopicIDPartition) (resolve.Facts, bool) {
+	facts, ok := p.c.h.opts.Resolver.Known(tp)
+	if !ok {
+		return facts, false
+	}
+	p.hw, p.lso, p.logStart = facts.HighWatermark, min(facts.LastStable, facts.HighWatermark), facts.LogStart
+	if p.direct != nil {
+		p.direct.refreshed = time.Now()
+	}
+	return facts, true
+}
+
+// found is what a search brought: a location for the client, or what to open a reader with.
+type found struct {
+	q        resolve.Question
+	facts    resolve.Facts
+	rng      *remote.Range // nil: the reader asks
+	location *remotestorage.Location
+}
+
+func (p *partition) find(f *finding) {
+	ctx, cancel := context.WithTimeout(p.c.ctx, findDeadline)
+	defer cancel()
+	res, err := p.search(ctx, f)
+	p.mu.Lock()
+	if p.finding != f || p.c.ctx.Err() != nil {
+		p.mu.Unlock()
+		return // the client has moved on
+	}
+	p.finding = nil
+	switch {
+	case err != nil:
+		p.served = f.offset
+	case res.location != nil:
+		p.offerLocked(f, res)
+	default:
+		p.openLocked(f, res)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.ended(err)
+	}
+	p.wake()
+}
+
+// search finds out whether the client may read the topic, and what lies where it asks.
+func (p *partition) search(ctx context.Context, f *finding) (found, error) {
+	c, r := p.c, p.c.h.opts.Resolver
+	tp, err := c.h.topics.find(ctx, p.key)
+	switch {
+	case err != nil:
+		return found{}, err
+	case !c.h.allows(tp.Topic):
+		return found{}, errOff
+	case r.Local(tp, f.offset):
+		return found{}, remote.ErrLocal
+	}
+	if err := c.access.check(ctx, tp.Topic); err != nil {
+		return found{}, err
+	}
+	facts, err := r.Facts(ctx, tp)
+	switch {
+	case errors.Is(err, remote.ErrLocal):
+		return found{}, err
+	case err != nil:
+		return found{}, fmt.Errorf("%w: %w", errRefresh, err)
+	case f.offset < facts.LogStart || f.offset >= facts.HighWatermark || r.Local(tp, f.offset):
+		return found{}, remote.ErrLocal
+	}
+	res := found{facts: facts, q: resolve.Question{
+		TP: tp, Offset: f.offset, Committed: f.committed, CurrentLeaderEpoch: f.epoch, LastFetchedEpoch: f.lastEpoch,
+	}}
+	if !f.offer {
+		return res, nil
+	}
+	rng, err := r.Resolve(ctx, res.q)
+	if err != nil {
+		return found{}, err
+	}
+	res.rng = &rng
+	l, err := r.Location(ctx, res.q, &rng)
+	switch {
+	case errors.Is(err, resolve.ErrNotOffered):
+		return res, nil
+	case err != nil:
+		return found{}, err
+	}
+	res.location = l
+	return res, nil
+}
+
+// offerLocked keeps a location for the client.
+func (p *partition) offerLocked(f *finding, res found) {
+	part := wire.FetchPartition{Partition: p.key.partition, PreferredReadReplica: -1, Location: res.location}
+	if f.committed {
+		part.Aborted = slices.Concat([]wire.AbortedTransaction{}, res.rng.Aborted)
+	}
+	p.held = &held{question: f.question, part: part, tp: res.q.TP, at: time.Now()}
+	p.setFactsLocked(res.facts)
+}
+
+func (p *partition) setFactsLocked(f resolve.Facts) {
+	p.hw, p.lso, p.logStart = f.HighWatermark, min(f.LastStable, f.HighWatermark), f.LogStart
+}
+
+// openLocked begins direct reading.
+func (p *partition) openLocked(f *finding, res found) {
+	p.setFactsLocked(res.facts)
+	reader := p.c.h.opts.Reader.Open(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res))
+	p.direct = &direct{
+		reader: reader, cancel: reader.Subscribe(p.wake), committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
+		tp: res.q.TP, leader: res.facts.LeaderEpoch,
+	}
+	p.c.watch()
+}
+
+// resolveFunc has the resolver find one segment after the other. What the client said of the epoch before its offset holds for that offset only.
+func resolveFunc(r resolve.Resolver, res found) remote.ResolveFunc {
+	first := res.rng // a reader resolves one at a time
+	return func(ctx context.Context, offset int64, refresh error) (remote.Range, error) {
+		if first != nil && offset == res.q.Offset && refresh == nil {
+			rng := *first
+			first = nil
+			return rng, nil
+		}
+		q := res.q
+		if offset != q.Offset {
+			q.Offset, q.LastFetchedEpoch = offset, -1
+		}
+		return r.Resolve(ctx, q)
+	}
+}
+
+// topic completes a partition's topic if that is known. What may have changed is asked for anew in the background.
+func (c *Conn) topic(k partKey) (remotestorage.TopicIDPartition, bool) {
+	if c.h.topics.stale(k) {
+		c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, findDeadline)
+			defer cancel()
+			_, _ = c.h.topics.find(ctx, k) // what could not be learnt is tried again, or found out by the next search
+		})
+	}
+	return c.h.topics.known(k)
+}
+
+func (h *History) allows(topic string) bool { return h.opts.Allow == nil || h.opts.Allow(topic) }
+
+// learn passes on what a broker's answer said of a partition.
+func (c *Conn) learn(k partKey, code int16, l resolve.Learnt) {
+	r := c.h.opts.Resolver
+	if r == nil {
+		return
+	}
+	switch code {
+	case 0:
+		if tp, ok := c.h.topics.known(k); ok {
+			r.Learn(tp, l)
+		}
+	case codeNotLeader, codeFencedLeaderEpoch, codeUnknownLeaderEpoch:
+		if tp, ok := c.h.topics.known(k); ok {
+			r.Moved(tp)
+		}
+	case codeUnknownTopic, codeUnknownTopicID, codeInconsistentTopicID:
+		c.h.topics.forget(k)
+	}
+}
