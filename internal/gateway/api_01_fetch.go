@@ -11,7 +11,8 @@ import (
 // becomes one that clients skip. They still learn the new leaders' ids, and know the addresses of ids from Metadata.
 const keyFetch = 1
 
-const firstFetchNodes = 16
+// firstFetchNodes is the first version in which the tag could stand; brokers send it from 16 on.
+const firstFetchNodes = 12
 
 // passFetch passes a fetch on as it is.
 func (c *conn) passFetch(ctx context.Context, req wire.RequestHeader) (clientconn.Answer, error) {

@@ -39,7 +39,7 @@ func rewriterOf(key int16) rewriter {
 func firstWithAddresses(key int16) int16 {
 	switch key {
 	case keyProduce:
-		return 10
+		return 9 // the first with tags
 	case keyDescribeQuorum:
 		return 2
 	}

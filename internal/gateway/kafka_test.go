@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/rewind-kafka/rewind/internal/clustertest"
+)
+
+// before starts a gateway before one listener of a cluster, with TLS for clients where the listener has it.
+func before(t *testing.T, c *clustertest.Cluster, l clustertest.Login, change func(*Options)) *Gateway {
+	t.Helper()
+	o := Options{Upstream: c.Seeds(l.Protocol)}
+	if l.UsesTLS() {
+		cert, _, _, _ := c.Authority().Issue(t, "gateway", "127.0.0.1", "localhost", "*.gw.test", "gw.test")
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+		o.UpstreamTLS = c.Authority().ClientConfig
+	}
+	if change != nil {
+		change(&o)
+	}
+	return startGateway(t, o)
+}
+
+// through is a client that bootstraps at the gateway, and fails the test if it dials anything else.
+func through(t *testing.T, c *clustertest.Cluster, g *Gateway, l clustertest.Login, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	opts = append(append(c.KgoOptions(l), kgo.SeedBrokers(g.Addr().String()), kgo.FetchMaxWait(200*time.Millisecond), kgo.WithHooks(onlyGateway{t, g})), opts...)
+	k, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+type onlyGateway struct {
+	t *testing.T
+	g *Gateway
+}
+
+func (h onlyGateway) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, _ error) {
+	addr := net.JoinHostPort(meta.Host, fmt.Sprint(meta.Port))
+	want := h.g.Addr()
+	if meta.NodeID >= 0 {
+		want = h.g.BrokerAddr(meta.NodeID)
+	}
+	if want == nil || want.String() != addr {
+		h.t.Errorf("the client connects to %s for broker %d, which is not the gateway's address %v", addr, meta.NodeID, want)
+	}
+}
+
+// session produces, consumes in a group and commits.
+func session(t *testing.T, c *clustertest.Cluster, g *Gateway, l clustertest.Login, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	k := through(t, c, g, l, kgo.ConsumeTopics(topic), kgo.ConsumerGroup("group-"+topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	for i := range 10 {
+		if err := k.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: fmt.Append(nil, i)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; n < 10; {
+		f := k.PollFetches(ctx)
+		if err := f.Err(); err != nil {
+			t.Fatalf("after %d records: %v", n, err)
+		}
+		f.EachRecord(func(r *kgo.Record) { n++ })
+	}
+	if err := k.CommitUncommittedOffsets(ctx); err != nil {
+		t.Fatal(err)
+	}
+	o, err := kadm.NewClient(k).FetchOffsets(ctx, "group-"+topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := o.Lookup(topic, 0); !ok || at.At != 10 {
+		t.Errorf("committed %+v", at)
+	}
+}
+
+func logins() (all []clustertest.Login) {
+	all = append(all, clustertest.Login{Protocol: clustertest.Plaintext}, clustertest.Login{Protocol: clustertest.TLS})
+	for _, m := range clustertest.Mechanisms {
+		all = append(all, clustertest.Login{Protocol: clustertest.SASL, Mechanism: m}, clustertest.Login{Protocol: clustertest.SASLTLS, Mechanism: m})
+	}
+	return all
+}
+
+func TestKafkaSecurity(t *testing.T) {
+	c := clustertest.Start(t, clustertest.Options{Secure: true})
+	for _, l := range logins() {
+		t.Run(l.String(), func(t *testing.T) {
+			g := before(t, c, l, nil)
+			topic := "t-" + l.String()
+			c.CreateOn(t, topic, [][]int32{{1}}, nil)
+			session(t, c, g, l, topic)
+		})
+	}
+	t.Run("client certificates", func(t *testing.T) {
+		g, err := New(Options{Upstream: c.Seeds(clustertest.MutualTLS), Listen: "127.0.0.1:0", UpstreamTLS: c.Authority().ClientConfig})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close(t.Context())
+		if err := g.Start(t.Context()); !errors.Is(err, errCertificate) {
+			t.Errorf("a listener that demands client certificates: %v", err)
+		}
+	})
+}
