@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -54,4 +57,39 @@ func segmentOf(tp remotestorage.TopicIDPartition, start, end int64, epochs ...in
 
 func stateOf(tp remotestorage.TopicIDPartition, id remotestorage.UUID, s remotestorage.SegmentState) remotelog.Record {
 	return &remotelog.UpdateRecord{RemoteLogSegmentID: remotestorage.RemoteLogSegmentID{TopicIDPartition: tp, ID: id}, State: s}
+}
+
+// tiered makes a topic of one partition with two segments, offsets 0 to 99 and 100 to 199, and 200 to 209 in the local log only.
+func tiered(c *cluster, name string) remotestorage.TopicIDPartition {
+	topic := c.create(name, 1)
+	p := topic.parts[0]
+	c.set(func() { p.local, p.high, p.stable = 200, 210, 210 })
+	tp := remotestorage.TopicIDPartition{TopicID: topic.id, Topic: name}
+	for start := int64(0); start < 200; start += 100 {
+		_, records := segmentOf(tp, start, start+99, 0, start)
+		c.publish(records...)
+	}
+	return tp
+}
+
+// logged keeps what was logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func newLog() *logged { return &logged{} }
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logged) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
 }
