@@ -9,6 +9,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/tier"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // ListOffsets, versions 1 to 11. Max timestamp (-3) looks at both tiers; Apache Kafka looks at the local log only. The timeout of version 10 is not looked
@@ -104,7 +105,7 @@ func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p
 	switch {
 	case err == nil:
 		out.Offset, out.Timestamp, out.LeaderEpoch = found.Offset, found.Timestamp, found.Epoch
-	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, remotestorage.ErrNoBucket):
 		out.ErrorCode = errStorage
 	default:
 		b.log.Warn("looking up an offset", "partition", p.tp.String(), "timestamp", in.Timestamp, "err", err)
