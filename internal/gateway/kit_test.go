@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -56,7 +57,7 @@ func (b *fakeBroker) accept() {
 		b.done.Go(func() {
 			defer nc.Close()
 			for {
-				frame, err := wire.ReadFrame(nc, 1<<30, nil)
+				frame, err := wire.ReadFrame(nc, 100<<20, nil)
 				if err != nil {
 					return
 				}
@@ -161,4 +162,13 @@ func parse(t testing.TB, frame []byte, key, version int16) kmsg.Response {
 		t.Fatalf("%s version %d: %v", kmsg.NameForKey(key), version, err)
 	}
 	return resp
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	port, err := freeport.Find(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }

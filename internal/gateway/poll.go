@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -76,6 +74,16 @@ func (g *Gateway) listBrokers(ctx context.Context) ([]Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	brokers, err := l.listBrokers(ctx)
+	if errors.Is(err, errUnasked) {
+		if mixed := g.mixedUp(ctx, l.broker); mixed != nil {
+			return nil, mixed
+		}
+	}
+	return brokers, err
+}
+
+func (l *link) listBrokers(ctx context.Context) ([]Broker, error) {
 	defer l.Close()
 	if until, ok := ctx.Deadline(); ok {
 		if err := l.SetDeadline(until); err != nil {
@@ -110,7 +118,7 @@ func (l *link) askError(err error) error {
 	switch {
 	case errors.Is(err, errUnfit):
 		return err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+	case hungUp(err):
 		return fmt.Errorf("%w: %w", errUnasked, err)
 	case errors.Is(err, wire.ErrFrameTooLarge), errors.Is(err, wire.ErrMalformed):
 		return fmt.Errorf("%w: %w", errUnfit, err)

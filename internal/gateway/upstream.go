@@ -6,10 +6,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"sync/atomic"
+	"syscall"
 )
 
 var (
@@ -114,10 +116,21 @@ func (g *Gateway) dial(ctx context.Context, b Broker) (*link, error) {
 	t := tls.Client(nc, config)
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = nc.Close() // the handshake's error tells more
-		return nil, l.handshakeError(err)
+		err = l.handshakeError(err)
+		if hungUp(err) {
+			if mixed := g.mixedUp(ctx, b); mixed != nil {
+				return nil, mixed
+			}
+		}
+		return nil, err
 	}
 	l.Conn = t
 	return l, nil
+}
+
+// hungUp: the other side has closed without a word.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 func (l *link) handshakeError(err error) error {
