@@ -16,7 +16,7 @@ const module = "github.com/rewind-kafka/rewind"
 // layers, from the bottom. A package imports packages of lower layers only. A new package goes into the lowest layer that its imports allow.
 var layers = [][]string{
 	// Nouns and formats that know nothing else.
-	{"remotestorage", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/freeport", "internal/coord/group", "internal/arrows"},
+	{"remotestorage", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/freeport", "internal/peers", "internal/coord/group", "internal/arrows"},
 	// Formats, and state machines without I/O.
 	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/config"},
 	// What the driver of directories and the front of one share.
@@ -48,7 +48,7 @@ var onlyIn = map[string][]string{
 	"github.com/Shopify/toxiproxy":     {"internal/storetest"},
 	module + "/internal/storetest":     {"internal/clienttest"},
 	module + "/internal/golden":        {},
-	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest"},
+	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest", "internal/peers", "internal/clustertest"},
 	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},

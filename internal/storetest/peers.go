@@ -9,47 +9,33 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
+
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/freeport"
+	"github.com/rewind-kafka/rewind/internal/peers"
 )
 
 // startTimeout is how long a server may take until it listens: Azurite takes seconds on a busy machine.
 const startTimeout = 60 * time.Second
 
 // PeersDir is where `make peers` installs.
-func PeersDir() string {
-	if dir := os.Getenv("REWIND_PEERS"); dir != "" {
-		return dir
-	}
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", ".cache", "peers")
-}
+func PeersDir() string { return peers.Dir() }
 
 // Missing skips the test for want of a peer, and fails it in CI, where every peer must be there.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format+": run make peers", args...)
-	}
-	t.Skipf(format+": run make peers", args...)
+	peers.Missing(t, format, args...)
 }
 
 // Peer is the path of something that `make peers` installs.
 func Peer(t testing.TB, elem ...string) string {
 	t.Helper()
-	path := filepath.Join(append([]string{PeersDir()}, elem...)...)
-	if _, err := os.Stat(path); err != nil {
-		Missing(t, "%s is not installed", filepath.Join(elem...))
-	}
-	return path
+	return peers.Path(t, elem...)
 }
 
 // start runs a server until the test ends, and returns its host:port once it accepts connections. cmd makes the command for a port. Somebody may take the port

@@ -82,8 +82,8 @@ for n in z.namelist():
 P
     rm -rf "$rsm/tmp"
   fi
-  if [ "$here/SlowTieredStorage.java" -nt "$rsm/classes/peer/SlowTieredStorage.class" ]; then
-    javac -nowarn -d "$rsm/classes" -cp "$lib/*:$rsm/*" "$here/SlowTieredStorage.java"
+  if [ "$here/SlowTieredStorage.java" -nt "$rsm/classes/peer/SlowTieredStorage.class" ] || [ "$here/Meters.java" -nt "$rsm/classes/peer/Meters.class" ]; then
+    javac -nowarn -d "$rsm/classes" -cp "$lib/*:$rsm/*" "$here/SlowTieredStorage.java" "$here/Meters.java"
   fi
   echo "kafka-peer: $version in $lib, LocalTieredStorage $testver in $rsm"
 }

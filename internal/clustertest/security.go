@@ -1,0 +1,163 @@
+package clustertest
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+// Protocol is a kind of listener. Each broker has one of each kind that the cluster was started with.
+type Protocol string
+
+const (
+	Plaintext Protocol = "PLAINTEXT"
+	TLS       Protocol = "SSL"
+	SASL      Protocol = "SASL_PLAINTEXT"
+	SASLTLS   Protocol = "SASL_SSL"
+	// MutualTLS demands a client's certificate, and takes the principal from it.
+	MutualTLS Protocol = "MTLS"
+
+	internal   Protocol = "INTERNAL" // between brokers, and for the test's own hands
+	controller Protocol = "CONTROLLER"
+)
+
+// wire is the protocol's name in Kafka.
+func (p Protocol) wire() Protocol {
+	switch p {
+	case internal, controller:
+		return Plaintext
+	case MutualTLS:
+		return TLS
+	}
+	return p
+}
+
+// Mechanism of SASL. The listeners SASL and SASLTLS know all of them.
+type Mechanism string
+
+const (
+	Plain       Mechanism = "PLAIN"
+	ScramSHA256 Mechanism = "SCRAM-SHA-256"
+	ScramSHA512 Mechanism = "SCRAM-SHA-512"
+	// OAuthBearer tokens are JSON Web Signatures without a signature, which Apache Kafka accepts unless told otherwise. See Token.
+	OAuthBearer Mechanism = "OAUTHBEARER"
+)
+
+// Mechanisms are all that there are.
+var Mechanisms = []Mechanism{Plain, ScramSHA256, ScramSHA512, OAuthBearer}
+
+// Users that a Secure cluster knows by every mechanism. What Alice and Bob may do is said by ACLs; Admin may do everything.
+const (
+	Admin = "admin"
+	Alice = "alice"
+	Bob   = "bob"
+)
+
+var users = []string{Admin, Alice, Bob}
+
+// Password of a user.
+func Password(user string) string { return user + "-secret" }
+
+// Token is what OAuthBearer wants of a user, good for an hour.
+func Token(user string) string {
+	part := func(format string, args ...any) string {
+		return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, format, args...))
+	}
+	now := time.Now().Unix()
+	return part(`{"alg":"none"}`) + "." + part(`{"sub":%q,"iat":%d,"exp":%d,"scope":"kafka"}`, user, now, now+3600) + "."
+}
+
+// Login is how a client comes in.
+type Login struct {
+	Protocol  Protocol
+	Mechanism Mechanism // for SASL and SASLTLS
+	User      string    // for SASL and SASLTLS; Admin if empty
+}
+
+func (l Login) String() string {
+	if l.Mechanism == "" {
+		return string(l.Protocol)
+	}
+	return string(l.Protocol) + "-" + string(l.Mechanism)
+}
+
+func (l Login) user() string {
+	if l.User == "" {
+		return Admin
+	}
+	return l.User
+}
+
+// UsesTLS tells whether the client needs the authority's certificate.
+func (l Login) UsesTLS() bool { return l.Protocol.wire() == TLS || l.Protocol == SASLTLS }
+
+// SASL is the client's part in franz-go; nil without SASL.
+func (l Login) SASL() sasl.Mechanism {
+	user, pass := l.user(), Password(l.user())
+	switch l.Mechanism {
+	case Plain:
+		return plain.Auth{User: user, Pass: pass}.AsMechanism()
+	case ScramSHA256:
+		return scram.Auth{User: user, Pass: pass}.AsSha256Mechanism()
+	case ScramSHA512:
+		return scram.Auth{User: user, Pass: pass}.AsSha512Mechanism()
+	case OAuthBearer:
+		return oauth.Auth{Token: Token(user)}.AsMechanism()
+	}
+	return nil
+}
+
+// KgoOptions are what franz-go needs for the login.
+func (c *Cluster) KgoOptions(l Login) []kgo.Opt {
+	var opts []kgo.Opt
+	if l.UsesTLS() {
+		conf := c.authority.ClientConfig()
+		if l.Protocol == MutualTLS {
+			conf.Certificates = []tls.Certificate{c.clientCert}
+		}
+		opts = append(opts, kgo.DialTLSConfig(conf))
+	}
+	if m := l.SASL(); m != nil {
+		opts = append(opts, kgo.SASL(m))
+	}
+	return opts
+}
+
+// jaas is the configuration of a mechanism in Java. With the users it is a broker's.
+func jaas(m Mechanism, user string, all []string) string {
+	const pkg = "org.apache.kafka.common.security."
+	switch m {
+	case Plain:
+		s := pkg + fmt.Sprintf("plain.PlainLoginModule required username=%q password=%q", user, Password(user))
+		for _, u := range all {
+			s += fmt.Sprintf(" user_%s=%q", u, Password(u))
+		}
+		return s + ";"
+	case OAuthBearer:
+		return pkg + fmt.Sprintf("oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=%q;", user)
+	default:
+		return pkg + fmt.Sprintf("scram.ScramLoginModule required username=%q password=%q;", user, Password(user))
+	}
+}
+
+// JavaProperties are what a client in Java needs for the login.
+func (c *Cluster) JavaProperties(l Login) map[string]string {
+	p := map[string]string{"security.protocol": string(l.Protocol.wire())}
+	if l.UsesTLS() {
+		p["ssl.truststore.type"], p["ssl.truststore.location"] = "PEM", c.authority.CertFile
+		if l.Protocol == MutualTLS {
+			p["ssl.keystore.type"], p["ssl.keystore.location"] = "PEM", c.clientKeyStore
+		}
+	}
+	if l.Mechanism != "" {
+		p["sasl.mechanism"], p["sasl.jaas.config"] = string(l.Mechanism), jaas(l.Mechanism, l.user(), nil)
+	}
+	return p
+}

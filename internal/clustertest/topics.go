@@ -1,0 +1,190 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// SegmentBytes of the topics that CreateTiered makes: small, so that few records make history of several segments.
+const SegmentBytes = 20_000
+
+// CreateTiered makes a topic whose closed segments leave the brokers' disks as soon as they are in the store. Config wins over that; a key with an empty value is left
+// out. The replication factor is that of the cluster, three at most.
+func (c *Cluster) CreateTiered(t testing.TB, topic string, partitions int32, config map[string]string) kadm.TopicID {
+	t.Helper()
+	resp, err := c.adm.CreateTopic(t.Context(), partitions, int16(min(len(c.nodes), 3)), tieredConfig(config), topic)
+	if err != nil {
+		t.Fatalf("creating %s: %v", topic, err)
+	}
+	c.awaitLeaders(t, topic)
+	return resp.ID
+}
+
+// CreateOn is CreateTiered with the brokers of each partition given, the preferred leader first.
+func (c *Cluster) CreateOn(t testing.TB, topic string, replicas [][]int32, config map[string]string) {
+	t.Helper()
+	req := createRequest(topic, replicas, tieredConfig(config))
+	resp, err := req.RequestWith(t.Context(), c.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("creating %s: %v", topic, err)
+	}
+	c.awaitLeaders(t, topic)
+}
+
+func tieredConfig(more map[string]string) map[string]*string {
+	all := map[string]string{
+		"remote.storage.enable": "true", "internal.segment.bytes": strconv.Itoa(SegmentBytes), "local.retention.bytes": "1", "retention.ms": "-1", "file.delete.delay.ms": "0",
+	}
+	maps.Copy(all, more)
+	out := make(map[string]*string)
+	for k, v := range all {
+		if v != "" {
+			out[k] = &v
+		}
+	}
+	return out
+}
+
+// Configure sets a topic's configurations.
+func (c *Cluster) Configure(t testing.TB, topic string, config map[string]string) {
+	t.Helper()
+	var all []kadm.AlterConfig
+	for k, v := range config {
+		all = append(all, kadm.AlterConfig{Op: kadm.SetConfig, Name: k, Value: &v})
+	}
+	resp, err := c.adm.AlterTopicConfigs(t.Context(), all, topic)
+	if err == nil {
+		_, err = resp.On(topic, nil)
+	}
+	for _, r := range resp {
+		err = errors.Join(err, r.Err)
+	}
+	if err != nil {
+		t.Fatalf("configuring %s: %v", topic, err)
+	}
+}
+
+// Delete removes a topic, and returns once no broker knows it.
+func (c *Cluster) Delete(t testing.TB, topic string) {
+	t.Helper()
+	if _, err := c.adm.DeleteTopic(t.Context(), topic); err != nil {
+		t.Fatalf("deleting %s: %v", topic, err)
+	}
+	c.await(t, topic+" to be gone", func(ctx context.Context) error {
+		_, err := c.partitions(ctx, topic)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return nil
+		}
+		return errors.Join(errors.New("still there"), err)
+	})
+}
+
+// DeleteRecords moves the log start offset of a partition.
+func (c *Cluster) DeleteRecords(t testing.TB, topic string, partition int32, to int64) {
+	t.Helper()
+	var offsets kadm.Offsets
+	offsets.AddOffset(topic, partition, to, -1)
+	resp, err := c.adm.DeleteRecords(t.Context(), offsets)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		t.Fatalf("deleting records of %s/%d below %d: %v", topic, partition, to, err)
+	}
+}
+
+func (c *Cluster) awaitLeaders(t testing.TB, topic string) {
+	t.Helper()
+	c.await(t, "leaders of "+topic, func(ctx context.Context) error {
+		ps, err := c.partitions(ctx, topic)
+		if err == nil && slices.ContainsFunc(ps, func(p kmsg.MetadataResponseTopicPartition) bool { return p.Leader < 0 }) {
+			err = errors.New("there are partitions without")
+		}
+		return err
+	})
+}
+
+// partitions of a topic, in order. kadm would answer from a cache.
+func (c *Cluster) partitions(ctx context.Context, topic string) ([]kmsg.MetadataResponseTopicPartition, error) {
+	resp, err := metadataRequest(topic).RequestWith(ctx, c.admin)
+	if err != nil {
+		return nil, err
+	}
+	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
+		return nil, err
+	}
+	all := resp.Topics[0].Partitions
+	slices.SortFunc(all, func(a, b kmsg.MetadataResponseTopicPartition) int { return int(a.Partition - b.Partition) })
+	return all, nil
+}
+
+// Partitions tells how many a topic has.
+func (c *Cluster) Partitions(t testing.TB, topic string) int32 {
+	t.Helper()
+	ps, err := c.partitions(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("%s: %v", topic, err)
+	}
+	return int32(len(ps))
+}
+
+// Leader of a partition, -1 if it has none.
+func (c *Cluster) Leader(t testing.TB, topic string, partition int32) int32 {
+	t.Helper()
+	ps, err := c.partitions(t.Context(), topic)
+	if err != nil {
+		t.Fatalf("%s: %v", topic, err)
+	}
+	return ps[partition].Leader
+}
+
+// Special timestamps of ListOffsets.
+const (
+	Latest       = -1
+	Earliest     = -2
+	LocalStart   = -4
+	LatestTiered = -5
+)
+
+// Offsets are ListOffsets' answers of all partitions for a timestamp or one of the special ones.
+func (c *Cluster) Offsets(t testing.TB, topic string, timestamp int64) []int64 {
+	t.Helper()
+	o, err := c.offsets(t.Context(), topic, timestamp)
+	if err != nil {
+		t.Fatalf("offsets of %s for %d: %v", topic, timestamp, err)
+	}
+	return o
+}
+
+func (c *Cluster) offsets(ctx context.Context, topic string, timestamp int64) ([]int64, error) {
+	ps, err := c.partitions(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := listRequest(topic, len(ps), timestamp).RequestWith(ctx, c.admin)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]int64, len(ps))
+	for _, rt := range resp.Topics {
+		for _, rp := range rt.Partitions {
+			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+				return nil, fmt.Errorf("partition %d: %w", rp.Partition, err)
+			}
+			all[rp.Partition] = rp.Offset
+		}
+	}
+	return all, nil
+}
