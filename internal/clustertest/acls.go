@@ -16,8 +16,11 @@ type Rule struct {
 	User string
 	// Resource is "topic", "group", "transactional" or "cluster", and Name its name, "*" for all. A cluster has no name.
 	Resource, Name string
-	Operations     []kadm.ACLOperation
+	Operations     []Operation
 }
+
+// Operation is what a rule is about.
+type Operation = kadm.ACLOperation
 
 // Operations for rules.
 const (

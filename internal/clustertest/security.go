@@ -88,6 +88,17 @@ func (l Login) String() string {
 	return string(l.Protocol) + "-" + string(l.Mechanism)
 }
 
+// Logins are all ways to come in as Admin.
+func Logins() []Login {
+	all := []Login{{Protocol: Plaintext}, {Protocol: TLS}, {Protocol: MutualTLS}}
+	for _, p := range []Protocol{SASL, SASLTLS} {
+		for _, m := range Mechanisms {
+			all = append(all, Login{Protocol: p, Mechanism: m})
+		}
+	}
+	return all
+}
+
 func (l Login) user() string {
 	if l.User == "" {
 		return Admin
