@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/aivenwrite"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -18,7 +19,11 @@ import (
 // big is a segment of a few dozen chunks, written as the plug-in would.
 func big(tb testing.TB, size, chunk int, compress, encrypt bool, limit int64, parallelism int) (*Manager, remotestorage.RemoteLogSegmentMetadata, []byte) {
 	tb.Helper()
-	store := openDir(tb, tb.TempDir(), "")
+	return written(tb, openDir(tb, tb.TempDir(), ""), size, chunk, compress, encrypt, limit, parallelism)
+}
+
+func written(tb testing.TB, store *bucket.Store, size, chunk int, compress, encrypt bool, limit int64, parallelism int) (*Manager, remotestorage.RemoteLogSegmentMetadata, []byte) {
+	tb.Helper()
 	o := aivenwrite.Options{Store: store, ChunkSize: chunk, Compress: compress}
 	keys := make(map[string]*rsa.PrivateKey)
 	if encrypt {
