@@ -93,12 +93,16 @@ func (r *requestReader) request(size int) error {
 		r.tokens--
 		return r.forwardStream(size, &slot{ready: make(chan delivery)}, &pending{raw: true})
 	}
-	head, err := r.br.Peek(4 + min(size, headPeek))
+	// First the little that tells: a TLS greeting is shorter than the size that it seems to announce, and nothing follows it.
+	head, err := r.br.Peek(4 + min(size, 2))
 	if err != nil {
 		return midFrame(err)
 	}
 	if err := foreignRequest(head); err != nil {
 		return err
+	}
+	if head, err = r.br.Peek(4 + min(size, headPeek)); err != nil {
+		return midFrame(err)
 	}
 	q, err := parseHead(head[4:])
 	if err != nil && size > headPeek {

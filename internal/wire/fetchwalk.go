@@ -273,6 +273,9 @@ func (w *FetchWalker) counted() int {
 	return int(w.int32(0))
 }
 
+// elements is the length of an array: one that is no positive int32 has none, as kmsg has it.
+func (w *FetchWalker) elements() int { return max(0, int(int32(w.counted()))) }
+
 func (w *FetchWalker) int32(at int) int32 { return int32(binary.BigEndian.Uint32(w.buf[at:])) }
 func (w *FetchWalker) int64(at int) int64 { return int64(binary.BigEndian.Uint64(w.buf[at:])) }
 

@@ -49,7 +49,7 @@ func (w *FetchWalker) next() error {
 func (w *FetchWalker) nextInTopic() error {
 	switch w.field {
 	case walkTopics:
-		w.topics = max(0, w.counted())
+		w.topics = w.elements()
 		w.topic()
 	case walkTopicName:
 		n := w.counted()
@@ -67,7 +67,7 @@ func (w *FetchWalker) nextInTopic() error {
 		w.part.TopicID = remotestorage.UUID(w.buf[:16])
 		w.uvarint(walkPartitions)
 	case walkPartitions:
-		w.parts = max(0, w.counted())
+		w.parts = w.elements()
 		w.partition()
 	}
 	return nil
@@ -118,7 +118,7 @@ func (w *FetchWalker) nextInPartition() error {
 		}
 		w.count(walkAborted, 4)
 	case walkAborted:
-		w.aborted = max(0, w.counted())
+		w.aborted = w.elements()
 		return w.abortedEntries()
 	case walkAbortedEntry:
 		if !w.flexible {
