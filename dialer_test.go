@@ -81,7 +81,9 @@ func TestTLS(t *testing.T) {
 	roots.AddCert(front.Certificate())
 	d := w.dialer(rewind.Options{TLS: &tls.Config{RootCAs: roots}})
 	// The broker names its own, plain address: all that is dialled goes to the front instead.
-	toFront := func(ctx context.Context, network, _ string) (net.Conn, error) { return d.DialContext(ctx, network, addr) }
+	toFront := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, network, addr)
+	}
 	readAll(t, w.client(append(fromStart("secret"), kgo.Dialer(toFront))...), 100)
 	if d.Stats().DirectBytes == 0 {
 		t.Errorf("%+v", d.Stats())

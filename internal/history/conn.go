@@ -109,7 +109,7 @@ func (c *Conn) Close() {
 // Wants is the carrier's question which requests to hand over. It is to be called for every request: a client that authenticates anew may be somebody else.
 func (c *Conn) Wants(key, version int16) bool {
 	if key == keySaslHandshake || key == keySaslAuthenticate {
-		c.access.forget()
+		c.forgetAccess()
 	}
 	if key != keyFetch || version < minClientFetch || version > maxClientFetch {
 		return false
@@ -117,6 +117,18 @@ func (c *Conn) Wants(key, version int16) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.forward
+}
+
+// forgetAccess is called when the client authenticates: who comes after may be let read what the one before was not, and the other way round.
+func (c *Conn) forgetAccess() {
+	c.access.forget()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.parts {
+		p.mu.Lock()
+		p.served = question{}
+		p.mu.Unlock()
+	}
 }
 
 // upstreamVersion is the version of our own fetches for a client of this one, or false if the broker has none that carries our fields.
@@ -189,7 +201,7 @@ func (c *Conn) partition(k partKey) *partition {
 	defer c.mu.Unlock()
 	p := c.parts[k]
 	if p == nil {
-		p = &partition{c: c, key: k, seen: time.Now(), hw: -1, lso: -1, logStart: -1, served: -1}
+		p = &partition{c: c, key: k, seen: time.Now(), hw: -1, lso: -1, logStart: -1}
 		c.parts[k] = p
 	}
 	return p

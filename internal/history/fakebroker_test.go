@@ -39,6 +39,7 @@ type fakeBroker struct {
 	maxFetch     int16                                                        // newest Fetch version
 	fetchError   func(p *fakePart, offset int64, askedForLocation bool) int16 // of a partition
 	loseSessions bool
+	denied       func(user, topic string) bool // who may not read what
 	// seenRemoteMax hears of KIP-1178's limit in each partition of a fetch.
 	seenRemoteMax func(int32)
 
@@ -48,6 +49,8 @@ type fakeBroker struct {
 	fetches     int
 	served      int // bytes of records
 	tagged      int // partitions that asked for a location
+	full        int // fetches that began a session
+	asked       int // questions what a client may read
 }
 
 type fakeTopic struct {
@@ -219,6 +222,7 @@ func (p *fakePart) object(s *fakeSegment) string {
 }
 
 func (b *fakeBroker) serve(c net.Conn) {
+	user := "nobody"
 	for {
 		frame, err := wire.ReadFrame(c, 100<<20, nil)
 		if err != nil {
@@ -238,12 +242,17 @@ func (b *fakeBroker) serve(c net.Conn) {
 		var out net.Buffers
 		switch req := req.(type) {
 		case *kmsg.FetchRequest:
-			r := b.fetch(req)
+			r := b.fetch(req, user)
 			out = r.Buffers(h.Version, h.CorrelationID, nil)
 		case *kmsg.ApiVersionsRequest:
 			out = net.Buffers{wire.AppendResponse(nil, b.apiVersions(req), h.CorrelationID)}
 		case *kmsg.MetadataRequest:
-			out = net.Buffers{wire.AppendResponse(nil, b.metadata(req), h.CorrelationID)}
+			out = net.Buffers{wire.AppendResponse(nil, b.metadata(req, user), h.CorrelationID)}
+		case *kmsg.SASLHandshakeRequest:
+			out = net.Buffers{wire.AppendResponse(nil, req.ResponseKind(), h.CorrelationID)}
+		case *kmsg.SASLAuthenticateRequest:
+			user = string(req.SASLAuthBytes)
+			out = net.Buffers{wire.AppendResponse(nil, req.ResponseKind(), h.CorrelationID)}
 		case *kmsg.ListOffsetsRequest:
 			out = net.Buffers{wire.AppendResponse(nil, b.offsets(req), h.CorrelationID)}
 		default:
@@ -271,7 +280,7 @@ func (b *fakeBroker) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
 	return r
 }
 
-func (b *fakeBroker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
+func (b *fakeBroker) metadata(req *kmsg.MetadataRequest, user string) kmsg.Response {
 	r := req.ResponseKind().(*kmsg.MetadataResponse)
 	host, port := b.ln.Addr().(*net.TCPAddr).IP.String(), b.ln.Addr().(*net.TCPAddr).Port
 	br := kmsg.NewMetadataResponseBroker()
@@ -280,6 +289,9 @@ func (b *fakeBroker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 	r.ControllerID = 1
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if req.IncludeTopicAuthorizedOperations {
+		b.asked++
+	}
 	for _, t := range b.topics {
 		wanted := req.Topics == nil
 		for _, q := range req.Topics {
@@ -294,6 +306,12 @@ func (b *fakeBroker) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 			mp := kmsg.NewMetadataResponseTopicPartition()
 			mp.Partition, mp.Leader, mp.LeaderEpoch, mp.Replicas, mp.ISR = p.n, 1, p.epoch, []int32{1}, []int32{1}
 			mt.Partitions = append(mt.Partitions, mp)
+		}
+		if req.IncludeTopicAuthorizedOperations {
+			mt.AuthorizedOperations = 1 << 8 // DESCRIBE
+			if b.denied == nil || !b.denied(user, t.name) {
+				mt.AuthorizedOperations |= 1 << 3
+			}
 		}
 		r.Topics = append(r.Topics, mt)
 	}

@@ -11,13 +11,16 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-func (b *fakeBroker) fetch(req *kmsg.FetchRequest) *wire.FetchResponse {
+func (b *fakeBroker) fetch(req *kmsg.FetchRequest, user string) *wire.FetchResponse {
 	formats, err := wire.SupportedStorageFormatVersions(req)
 	if err != nil {
 		b.t.Error(err)
 	}
 	b.mu.Lock()
 	b.fetches++
+	if req.SessionEpoch == 0 {
+		b.full++
+	}
 	lose := b.loseSessions && req.SessionEpoch > 0
 	b.loseSessions = b.loseSessions && !lose
 	sessions := b.sessions
@@ -32,7 +35,7 @@ func (b *fakeBroker) fetch(req *kmsg.FetchRequest) *wire.FetchResponse {
 	timeout := time.After(time.Duration(req.MaxWaitMillis) * time.Millisecond)
 	for {
 		b.mu.Lock()
-		results, ready := b.readLocked(req, f.Parts, len(formats) > 0)
+		results, ready := b.readLocked(req, f.Parts, len(formats) > 0, user)
 		moved, closed := b.moved, b.closed
 		b.mu.Unlock()
 		late := false
@@ -65,7 +68,7 @@ func (b *fakeBroker) seen(parts []session.Part, results []wire.FetchPartition) {
 	}
 }
 
-func (b *fakeBroker) readLocked(req *kmsg.FetchRequest, parts []session.Part, knows bool) (results []wire.FetchPartition, ready bool) {
+func (b *fakeBroker) readLocked(req *kmsg.FetchRequest, parts []session.Part, knows bool, user string) (results []wire.FetchPartition, ready bool) {
 	size, left := 0, int(req.MaxBytes)
 	for i := range parts {
 		q := &parts[i]
@@ -73,7 +76,7 @@ func (b *fakeBroker) readLocked(req *kmsg.FetchRequest, parts []session.Part, kn
 		if err != nil {
 			b.t.Error(err)
 		}
-		r := b.readPartLocked(q, asked && knows, req.IsolationLevel == 1, min(left, int(q.PartitionMaxBytes)), size == 0)
+		r := b.readPartLocked(q, user, asked && knows, req.IsolationLevel == 1, min(left, int(q.PartitionMaxBytes)), size == 0)
 		ready = ready || r.ErrorCode != 0 || r.Location != nil
 		size += r.Records.Len()
 		left = max(0, left-r.Records.Len())
@@ -82,12 +85,15 @@ func (b *fakeBroker) readLocked(req *kmsg.FetchRequest, parts []session.Part, kn
 	return results, ready || size >= max(int(req.MinBytes), 1) || len(parts) == 0
 }
 
-func (b *fakeBroker) readPartLocked(q *session.Part, asked, committed bool, limit int, whole bool) wire.FetchPartition {
+func (b *fakeBroker) readPartLocked(q *session.Part, user string, asked, committed bool, limit int, whole bool) wire.FetchPartition {
 	r := wire.FetchPartition{Partition: q.Partition, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, PreferredReadReplica: -1}
 	p := b.findLocked(q.Topic, q.TopicID, q.Partition)
 	switch {
 	case p == nil:
 		r.ErrorCode = 3
+		return r
+	case b.denied != nil && b.denied(user, p.topic.name):
+		r.ErrorCode = 29
 		return r
 	case q.CurrentLeaderEpoch >= 0 && q.CurrentLeaderEpoch < p.epoch:
 		r.ErrorCode = 74

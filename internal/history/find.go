@@ -54,7 +54,7 @@ func (p *partition) route(d *demand) {
 		p.toBrokerLocked()
 	case c.h.episodes.active(p.key):
 		p.queueLocked()
-	case p.served == p.want.FetchOffset:
+	case p.served == f.question:
 		p.toBrokerLocked()
 	default:
 		p.toBrokerLocked()
@@ -117,7 +117,7 @@ func (p *partition) find(f *finding) {
 	p.finding = nil
 	switch {
 	case err != nil:
-		p.served = f.offset
+		p.served = f.question
 	case res.location != nil:
 		p.offerLocked(f, res)
 	default:

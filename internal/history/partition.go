@@ -30,9 +30,11 @@ type partition struct {
 	hw, lso, logStart int64
 	held              *held
 	direct            *direct
-	// served is an offset that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
+	// served is a question that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
 	// whose range has nothing left at the offset would be followed for ever.
-	served int64
+	served question
+	// fed is the demand whose answer had what the broker sent: the client's next question is another.
+	fed *demand
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
 	finding      *finding
 	place, waits bool
@@ -73,13 +75,14 @@ func (h *held) lasts() bool {
 
 // question is what an answer holds for. One of an older question is dropped.
 type question struct {
+	asked            bool // false: none at all
 	offset           int64
 	epoch, lastEpoch int32
 	committed        bool
 }
 
 func questionOf(p session.Part, committed bool) question {
-	return question{p.FetchOffset, p.CurrentLeaderEpoch, p.LastFetchedEpoch, committed}
+	return question{true, p.FetchOffset, p.CurrentLeaderEpoch, p.LastFetchedEpoch, committed}
 }
 
 // anyEpoch stands for the epoch of the batch before, where an answer was cut by us: the broker has confirmed what lies behind.
@@ -191,7 +194,7 @@ func (p *partition) available() (int, bool) {
 		p.mu.Unlock()
 		return n, n > 0
 	}
-	p.served = p.direct.reader.Offset()
+	p.served = questionOf(p.want, p.direct.committed) // it asks for what the reader would give next (see fitsLocked)
 	p.endLocked()
 	p.mu.Unlock()
 	p.ended(err)
@@ -277,6 +280,7 @@ func (p *partition) readHeldLocked(out *wire.FetchPartition, limit int, whole bo
 		out.HighWatermark, out.LastStableOffset, out.LogStartOffset = p.hw, p.lso, p.logStart
 	}
 	if n > 0 {
+		p.fed = p.demand
 		out.Records = wire.Records{Bufs: [][]byte{h.records[:n]}}
 	}
 	switch {

@@ -50,8 +50,7 @@ func (c *Conn) stream(ctx context.Context, d *demand, req *kmsg.FetchRequest, f 
 	t.inStep.Store(false)
 	want := make([]session.Part, len(f.Parts))
 	for i := range f.Parts {
-		want[i] = f.Parts[i]
-		want[i].UnknownTags = kmsg.Tags{} // the client's own affair
+		want[i] = c.h.forUpstream(f.Parts[i])
 	}
 	for try := 1; ; try++ {
 		up := c.newFetch(d)

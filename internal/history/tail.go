@@ -136,19 +136,22 @@ type asked struct {
 func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct != nil || p.held != nil || p.demand != d || p.finding != nil || p.waits {
+	if p.direct != nil || p.held != nil || p.demand != d || p.fed == d || p.finding != nil || p.waits {
 		return asked{}, p.direct != nil || p.finding != nil, false
 	}
-	a = asked{p: p, part: p.want}
-	// A copy: what the client's request carries in tags is its own affair.
-	a.part.UnknownTags = kmsg.Tags{}
-	q := &a.part.FetchRequestTopicPartition
-	o := &p.c.h.opts
-	if o.RemoteMaxBytes > 0 {
-		wire.SetRemotePartitionMaxBytes(q, o.RemoteMaxBytes)
-	}
-	wire.SetLocationRequested(q, o.Locations != nil && p.served != p.want.FetchOffset && !p.c.h.episodes.active(p.key))
+	a = asked{p: p, part: p.c.h.forUpstream(p.want)}
+	locate := p.c.h.opts.Locations != nil && p.served != questionOf(p.want, d.committed()) && !p.c.h.episodes.active(p.key)
+	wire.SetLocationRequested(&a.part.FetchRequestTopicPartition, locate)
 	return a, false, true
+}
+
+// forUpstream is a copy: what the client's request carries in tags is its own affair.
+func (h *History) forUpstream(p session.Part) session.Part {
+	p.UnknownTags = kmsg.Tags{}
+	if h.opts.RemoteMaxBytes > 0 {
+		wire.SetRemotePartitionMaxBytes(&p.FetchRequestTopicPartition, h.opts.RemoteMaxBytes)
+	}
+	return p
 }
 
 // fetch sends the question, as often as the session needs. Nil: the connection has ended.
