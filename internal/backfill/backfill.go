@@ -34,6 +34,8 @@ type Options struct {
 	Committed bool
 	// Progress is called now and then with the bytes read so far.
 	Progress func(bytes int64)
+	// Pace is the most bytes a second that are taken; 0 is as fast as they come.
+	Pace int64
 	// Stall is how long nothing may arrive before the read fails; 0 is a minute.
 	Stall time.Duration
 }
@@ -112,6 +114,7 @@ type tally struct {
 	left           int // partitions not yet at their end
 	parts          map[int32]*partition
 	records, bytes int64
+	start          time.Time
 }
 
 type partition struct {
@@ -121,7 +124,7 @@ type partition struct {
 }
 
 func newTally(o Options) *tally {
-	t := &tally{o: o, parts: make(map[int32]*partition, len(o.Until))}
+	t := &tally{o: o, start: time.Now(), parts: make(map[int32]*partition, len(o.Until))}
 	for p, until := range o.Until {
 		t.parts[p] = &partition{until: until, next: -1, sum: xxhash.New(), done: until == 0}
 		if until > 0 {
@@ -157,8 +160,27 @@ func (t *tally) consume(ctx context.Context, cl *kgo.Client) error {
 		if t.o.Progress != nil {
 			t.o.Progress(t.bytes)
 		}
+		if err := t.pace(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// pace waits until what was read is due.
+func (t *tally) pace(ctx context.Context) error {
+	if t.o.Pace <= 0 {
+		return nil
+	}
+	due := t.start.Add(time.Duration(float64(t.bytes) / float64(t.o.Pace) * float64(time.Second)))
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (t *tally) add(r *kgo.Record) error {

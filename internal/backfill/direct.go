@@ -3,6 +3,7 @@ package backfill
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/rewind-kafka/rewind"
@@ -10,18 +11,34 @@ import (
 
 // run does the job in this process.
 func (j *Job) run(ctx context.Context, progress func(int64)) (Result, error) {
-	o := Options{Brokers: []string{j.Broker}, Topic: j.Topic, Until: j.Until, PartitionMaxBytes: j.PartitionMaxBytes, Digest: j.Digest, Progress: progress}
+	o := Options{
+		Brokers: []string{j.Broker}, Topic: j.Topic, Until: j.Until, PartitionMaxBytes: j.PartitionMaxBytes, Digest: j.Digest, Progress: progress, Pace: j.Pace,
+	}
+	if j.Via != "" {
+		o.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, j.Via)
+		}
+	}
 	if j.Mode == ModeRanges {
 		return readRanges(ctx, o, j.MemoryBudget, j.Parallelism, j.ChunkBytes)
 	}
 	if j.Direct || j.RemoteMax > 0 {
-		d, err := rewind.NewDialer(rewind.Options{
+		dialer := rewind.Options{
 			RemoteMaxPartitionFetchBytes: j.RemoteMax,
 			MemoryBudget:                 j.MemoryBudget,
 			Parallelism:                  j.Parallelism,
 			ChunkBytes:                   j.ChunkBytes,
 			AllowedHosts:                 j.AllowedHosts,
-		})
+		}
+		if j.Bare != nil {
+			r, err := j.Bare.open(ctx, j.Broker)
+			if err != nil {
+				return Result{}, err
+			}
+			defer r.close()
+			dialer.Resolver = r.resolver
+		}
+		d, err := rewind.NewDialer(dialer)
 		if err != nil {
 			return Result{}, err
 		}
@@ -41,6 +58,8 @@ func (j *Job) read(ctx context.Context, o Options) (Result, error) {
 		return Read(ctx, o)
 	case ModeRaw:
 		return ReadRaw(ctx, o)
+	case ModeProducer:
+		return Write(ctx, o, j.Write, j.RecordBytes)
 	}
 	return Result{}, fmt.Errorf("unknown mode %q", j.Mode)
 }

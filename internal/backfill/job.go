@@ -16,6 +16,7 @@ import (
 const (
 	ModeConsumer = "consumer" // kgo
 	ModeRaw      = "raw"      // Fetch frames, records dropped undecoded
+	ModeProducer = "producer" // writes Job.Write bytes to partition 0, by kgo
 	ModeRanges   = "ranges"   // plain ranged GETs of the segments' locations, bytes dropped: the yardstick
 )
 
@@ -32,6 +33,18 @@ type Job struct {
 	ChunkBytes        int   // size of one GET
 	Digest            bool
 	AllowedHosts      []string // stores that the dialer may open beyond those that it opens by itself
+	Bare              *Bare    // resolve from the cluster's own metadata topic; nil: follow the broker's locations
+	Pace              int64    // bytes a second at most; 0 is as fast as it goes
+	Via               string   // host:port to connect to in every broker's place; a bare proxy is there
+	Write             int64    // ModeProducer: bytes to write
+	RecordBytes       int      // ModeProducer
+}
+
+// Bare is what the dialer needs on a cluster that knows nothing of locations: the folder of its remote segments, and the distance to put before it.
+type Bare struct {
+	Dir        string
+	Latency    time.Duration
+	StreamRate int64
 }
 
 // jobLine is a line of a child's output: progress, and at last the result or the error.

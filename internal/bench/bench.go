@@ -141,13 +141,9 @@ func Run(ctx context.Context, o Options) (rep Report, err error) {
 func (l *lab) say(format string, a ...any) { fmt.Fprintf(l.Progress, format+"\n", a...) }
 
 func (l *lab) setUp(ctx context.Context) error {
-	l.rewind = &rewind{lab: l, dir: filepath.Join(l.dir, "rewind")}
-	if err := l.rewind.start(ctx, true, ""); err != nil {
-		return err
-	}
-	for _, t := range []topicSpec{{topicOne, 1, true}, {topicEight, 8, true}} {
-		if err := l.fill(ctx, l.rewind.addr(), t, l.rewind.until); err != nil {
-			return fmt.Errorf("rewind broker: %w", err)
+	if slices.ContainsFunc(figures, func(f figure) bool { return l.measured(f) && !f.clusterOnly }) {
+		if err := l.setUpRewind(ctx); err != nil {
+			return err
 		}
 	}
 	if l.PeerScript == "" {
@@ -160,6 +156,19 @@ func (l *lab) setUp(ctx context.Context) error {
 	for _, t := range []topicSpec{{topicOne, 1, true}, {topicEight, 8, true}, {topicLocal, 1, false}} {
 		if err := l.fill(ctx, l.peer.addr(), t, l.peer.until); err != nil {
 			return fmt.Errorf("Apache Kafka: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *lab) setUpRewind(ctx context.Context) error {
+	l.rewind = &rewind{lab: l, dir: filepath.Join(l.dir, "rewind")}
+	if err := l.rewind.start(ctx, true, ""); err != nil {
+		return err
+	}
+	for _, t := range []topicSpec{{topicOne, 1, true}, {topicEight, 8, true}} {
+		if err := l.fill(ctx, l.rewind.addr(), t, l.rewind.until); err != nil {
+			return fmt.Errorf("rewind broker: %w", err)
 		}
 	}
 	return nil

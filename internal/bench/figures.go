@@ -11,17 +11,24 @@ import (
 type figure struct {
 	name, title string
 	peer        bool // needs an Apache Kafka
+	clusterOnly bool // needs no broker of ours
 	measure     func(ctx context.Context, l *lab) ([]Row, error)
 }
 
 // figures in the order in which they run: with the distance first, then without, so that servers restart once.
 var figures = []figure{
-	{"direct", "direct, 1 partition, against Apache Kafka's remote reads and against the limits", true, measureDirect},
-	{"direct-8", "direct, 8 partitions, against Apache Kafka's remote reads", true, measureDirectEight},
-	{"broker", "our broker serving a plain client remotely, against Apache Kafka", true, measureBroker},
-	{"ranges", "direct, 1 partition, against plain ranged GETs", false, measureRanges},
-	{"broker-cpu", "broker CPU of a direct backfill against one through the broker", false, measureBrokerCPU},
-	{"no-distance", "no distance, records dropped undecoded, through the dialer, against Apache Kafka's remote reads", true, measureNoDistance},
+	{"direct", "direct, 1 partition, against Apache Kafka's remote reads and against the limits", true, false, measureDirect},
+	{"direct-8", "direct, 8 partitions, against Apache Kafka's remote reads", true, false, measureDirectEight},
+	{"broker", "our broker serving a plain client remotely, against Apache Kafka", true, false, measureBroker},
+	{"ranges", "direct, 1 partition, against plain ranged GETs", false, false, measureRanges},
+	{"broker-cpu", "broker CPU of a direct backfill against one through the broker", false, false, measureBrokerCPU},
+	{"library", "the library straight on Apache Kafka", true, true, measureBare},
+	{"gateway", "clients that know nothing of us, through the gateway", true, true, measureGateway},
+	{"gateway-proxy", "the gateway where it only passes on", true, true, measureProxy},
+	{"gateway-memory", "the gateway's memory under a crowd", true, true, measureGatewayMemory},
+	{"producer", "a steady producer beside eight backfills", true, true, measureProducer},
+	{"peer-cpu", "Apache Kafka's CPU for backfills that pass it by", true, true, measurePeerCPU},
+	{"no-distance", "no distance, records dropped undecoded, through the dialer, against Apache Kafka's remote reads", true, false, measureNoDistance},
 }
 
 // part is the share of the history that the slow sides read: their pace is steady, and a run would take minutes.

@@ -1,0 +1,32 @@
+package usage
+
+import (
+	"os"
+	"testing"
+	"time"
+)
+
+// TestProcess: the kernel's two ways to tell what this process has used agree, as far as ticks go.
+func TestProcess(t *testing.T) {
+	for start := time.Now(); time.Since(start) < 50*time.Millisecond; { // something to count
+	}
+	before, err := Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Process(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ticks = 0.04
+	if got < before.CPUSeconds-ticks || got > after.CPUSeconds+ticks || got == 0 {
+		t.Errorf("%v s, want %v to %v", got, before.CPUSeconds, after.CPUSeconds)
+	}
+	if _, err := Process(-1); err == nil {
+		t.Error("a process that there cannot be has used something")
+	}
+}
