@@ -16,6 +16,7 @@ import (
 
 // TestAccess: what is missing is said by name, at start-up.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		what   string
 		change func(c *cluster)
@@ -50,6 +51,7 @@ func TestAccess(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +68,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
+	t.Parallel()
 	_, err := metadatatopic.New(context.Background(), metadatatopic.Options{Policy: 7, IndexCacheBytes: -1})
 	for _, field := range []string{"Seeds", "Storage", "Policy", "IndexCacheBytes"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
@@ -84,6 +87,7 @@ func TestOptions(t *testing.T) {
 
 // TestTopicNotDescribed: a topic that the principal may not describe is the brokers', and the log says why, once.
 func TestTopicNotDescribed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "secret")
 	log := newLog()

@@ -18,6 +18,8 @@ const (
 	keepKnowing = time.Minute
 	// factsPatience bounds how long one caller waits for facts; the questions go on.
 	factsPatience = 5 * time.Second
+	// maxFailures is how many failures one caller waits for: a leader that has just moved makes one.
+	maxFailures = 3
 )
 
 var (
@@ -97,11 +99,11 @@ func (f *facts) ring() {
 	}
 }
 
-// wait gives what get finds, once it finds something. What fails after the call began ends it.
+// wait gives what get finds, once it finds something.
 func wait[T any](ctx context.Context, f *facts, tp remotestorage.TopicIDPartition, get func(p *partition, now time.Time) (T, bool)) (T, error) {
 	var zero T
 	p := f.open(tp)
-	began := time.Now()
+	before := -1
 	var timeout <-chan time.Time
 	for {
 		f.want(p)
@@ -112,10 +114,13 @@ func wait[T any](ctx context.Context, f *facts, tp remotestorage.TopicIDPartitio
 			return zero, p.gone
 		}
 		got, ok := get(p, now)
-		failed, change := p.failure, p.change
-		if !p.failedAt.After(began) {
-			failed = nil
+		failed, change := error(nil), p.change
+		if before < 0 {
+			before = p.failures
+		} else if p.failures-before >= maxFailures {
+			failed = p.failure
 		}
+		retryIn := p.retryAt.Sub(now)
 		p.mu.Unlock()
 		if ok {
 			return got, nil
@@ -131,9 +136,15 @@ func wait[T any](ctx context.Context, f *facts, tp remotestorage.TopicIDPartitio
 			defer t.Stop()
 			timeout = t.C
 		}
-		f.ring()
+		var retry <-chan time.Time
+		if retryIn > 0 {
+			retry = time.After(retryIn)
+		} else {
+			f.ring()
+		}
 		select {
 		case <-change:
+		case <-retry:
 		case <-timeout:
 			return zero, notReady(tp, fmt.Errorf("the cluster did not answer within %v", factsPatience))
 		case <-ctx.Done():

@@ -16,6 +16,7 @@ import (
 
 // TestNewLeader: the lineage is learnt anew when the leader epoch moves, told by nobody but the cluster.
 func TestCase16_CopiesOfTwoLeaders(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}, Policy: metadatatopic.Tiered})
@@ -50,6 +51,7 @@ func TestCase16_CopiesOfTwoLeaders(t *testing.T) {
 
 // TestCase17_CutAtTheEndOfTheEpoch: the dead part of a segment is not read, whatever was copied.
 func TestCase17_CutAtTheEndOfTheEpoch(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t") // epoch 0 up to 199
 	part := c.topics["t"].parts[0]
@@ -74,6 +76,7 @@ func TestCase17_CutAtTheEndOfTheEpoch(t *testing.T) {
 
 // TestLeaderEpochsOfTheQuestion: KIP-320.
 func TestLeaderEpochsOfTheQuestion(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	part := c.topics["t"].parts[0]
@@ -98,6 +101,7 @@ func TestLeaderEpochsOfTheQuestion(t *testing.T) {
 
 // TestMoved: errors that clients got make the resolver look at once, long before it would by itself.
 func TestMoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
@@ -118,6 +122,7 @@ func TestMoved(t *testing.T) {
 
 // TestDeleteRecords: the log start moves up at once when an answer that passed by says so, and within seconds by itself.
 func TestDeleteRecords(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
@@ -158,6 +163,7 @@ func TestDeleteRecords(t *testing.T) {
 
 // TestEdgeBetweenTheTiers: reading from the store begins below the local log start only, but goes on to the segment's end.
 func TestEdgeBetweenTheTiers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	c.set(func() { c.topics["t"].parts[0].local = 150 })
@@ -176,6 +182,7 @@ func TestEdgeBetweenTheTiers(t *testing.T) {
 
 // TestTopicMadeAnew: the same name with another id starts from nothing, and nothing of the old one is served any more.
 func TestTopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	old := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
@@ -218,6 +225,7 @@ func TestTopicMadeAnew(t *testing.T) {
 
 // TestQuestionsAreAskedTogether: facts of many partitions cost few requests, and those of a partition that nobody reads none.
 func TestQuestionsAreAskedTogether(t *testing.T) {
+	t.Parallel()
 	const partitions = 500
 	c := newCluster(t, 1)
 	topics := make([]*topic, 5)

@@ -149,6 +149,16 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// client are the options of both clients.
+func (o *Options) client(more ...kgo.Opt) []kgo.Opt {
+	all := append([]kgo.Opt{}, o.ClientOptions...)
+	all = append(all, kgo.SeedBrokers(o.Seeds...), kgo.ConsumerGroup(""), kgo.ConsumeTopics(), kgo.DisableClientMetrics(), kgo.MetadataMinAge(metadataMinAge))
+	return append(all, more...)
+}
+
+// metadataMinAge is how soon kgo looks again for leaders that it has not found.
+const metadataMinAge = time.Second
+
 // Resolver implements internal/resolve's Resolver. It is safe for concurrent use.
 type Resolver struct {
 	opts   Options
@@ -174,7 +184,7 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	client, err := kgo.NewClient(append(append([]kgo.Opt{}, o.ClientOptions...), kgo.SeedBrokers(o.Seeds...))...)
+	client, err := kgo.NewClient(o.client()...)
 	if err != nil {
 		return nil, fmt.Errorf("metadatatopic: %w", err)
 	}

@@ -91,12 +91,12 @@ func (n *names) find(ctx context.Context, name string, id remotestorage.UUID) (*
 		t = n.byID[id]
 	}
 	if t == nil || !t.fresh(time.Now(), byID) {
-		t = &named{name: name, id: id, done: make(chan struct{})}
-		if !n.r.spawn(func() { n.ask(t, byID) }) {
+		t = &named{done: make(chan struct{})}
+		if !n.r.spawn(func() { n.ask(t, name, id) }) {
 			n.mu.Unlock()
 			return nil, fmt.Errorf("%w: %w", resolve.ErrNotReady, ErrClosed)
 		}
-		n.keepLocked(t, byID)
+		n.keepLocked(t, name, id)
 	}
 	n.mu.Unlock()
 	select {
@@ -107,30 +107,30 @@ func (n *names) find(ctx context.Context, name string, id remotestorage.UUID) (*
 	}
 }
 
-func (n *names) keepLocked(t *named, byID bool) {
+func (n *names) keepLocked(t *named, name string, id remotestorage.UUID) {
 	if len(n.byName)+len(n.byID) >= maxNames {
 		clear(n.byName)
 		clear(n.byID)
 	}
-	if byID {
-		n.byID[t.id] = t
+	if name == "" {
+		n.byID[id] = t
 	} else {
-		n.byName[t.name] = t
+		n.byName[name] = t
 	}
 }
 
 // ask completes t. Nobody reads its other fields before done is closed.
-func (n *names) ask(t *named, byID bool) {
+func (n *names) ask(t *named, name string, id remotestorage.UUID) {
 	ctx, cancel := context.WithTimeout(n.r.ctx, askPatience)
 	defer cancel()
 	defer close(t.done)
 	t.at = time.Now()
 	var answers []topicAnswer
 	var err error
-	if byID {
-		answers, err = n.r.metadata(ctx, nil, []remotestorage.UUID{t.id})
+	if name == "" {
+		answers, err = n.r.metadata(ctx, nil, []remotestorage.UUID{id})
 	} else {
-		answers, err = n.r.metadata(ctx, []string{t.name}, nil)
+		answers, err = n.r.metadata(ctx, []string{name}, nil)
 	}
 	switch {
 	case err != nil:
@@ -138,7 +138,7 @@ func (n *names) ask(t *named, byID bool) {
 	case len(answers) != 1:
 		t.err = fmt.Errorf("%w: %d topics in the answer, want 1", resolve.ErrNotReady, len(answers))
 	case errors.Is(answers[0].err, kerr.TopicAuthorizationFailed):
-		t.err = n.r.notDescribed(t.name)
+		t.err = n.r.notDescribed(name)
 	case answers[0].err != nil:
 		t.err = fmt.Errorf("%w: %w", remote.ErrLocal, answers[0].err)
 	case answers[0].name == "" || answers[0].id.IsZero():

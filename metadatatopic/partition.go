@@ -67,9 +67,11 @@ type partition struct {
 	gone    error // the topic is not there, or must not be described; nil once it is again
 	goneAt  time.Time
 
-	busy     [kinds]bool // a question is on its way
-	failure  error       // the last one
-	failedAt time.Time
+	busy     [kinds]bool   // a question is on its way
+	failure  error         // the last one
+	failures int           // in all
+	row      int           // failures since something was answered
+	retryAt  time.Time     // when to ask again
 	change   chan struct{} // closed with every change
 }
 
@@ -117,8 +119,13 @@ func (p *partition) lost(why error, at time.Time) {
 	p.changedLocked()
 }
 
+// failLocked counts a failure. After the first in a row questions are asked again at once, since it may just tell of a new leader; then with more and more time
+// between.
 func (p *partition) failLocked(err error) {
-	p.failure, p.failedAt = err, time.Now()
+	p.failure = err
+	p.failures++
+	p.retryAt = time.Now().Add(min(time.Duration(p.row)*retryAfter, maxRetryAfter))
+	p.row++
 }
 
 // failed ends a question without an answer. With doubt, who leads is asked again first.
@@ -126,10 +133,10 @@ func (p *partition) failed(k kind, err error, doubt bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy[k] = false
-	p.failLocked(err)
-	if doubt {
-		p.moved = true
+	if !doubt || !p.moved { // of a leader that is not there any more each question that is on its way fails
+		p.failLocked(err)
 	}
+	p.moved = p.moved || doubt
 	p.changedLocked()
 }
 
@@ -141,6 +148,7 @@ func (p *partition) answered(k kind, leaderEpoch int32, offset int64, at time.Ti
 	if leaderEpoch != p.epoch {
 		return
 	}
+	p.row = 0
 	p.offsets[k].raise(offset, at)
 	p.changedLocked()
 }

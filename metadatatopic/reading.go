@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// fetchWait is how long a broker holds a fetch of the metadata topic when there is nothing; a record ends the wait at once.
-	fetchWait = 5 * time.Second
+	// fetchWait is how long a broker holds a fetch of the metadata topic when there is nothing. A record ends the wait at once, but a metadata partition that has just
+	// moved to the broker is not in the fetch that waits.
+	fetchWait = 500 * time.Millisecond
 	// fetchBytes bounds what one broker sends at once, and so what the reading holds beside the index.
 	fetchBytes = 8 << 20
 )
@@ -71,10 +72,10 @@ func (r *Resolver) newReading(topicID remotestorage.UUID, partitions int) (*read
 		from[int32(i)] = kgo.NewOffset().AtStart()
 	}
 	d.unread.Store(int32(partitions))
-	opts := append(append([]kgo.Opt{}, r.opts.ClientOptions...), kgo.SeedBrokers(r.opts.Seeds...),
-		kgo.ConsumerGroup(""), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.opts.Topic: from}), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	opts := r.opts.client(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.opts.Topic: from}), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(fetchWait), kgo.FetchMinBytes(1), kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchBytes),
-		kgo.FetchIsolationLevel(kgo.ReadUncommitted()), kgo.KeepControlRecords(), kgo.DisableClientMetrics(),
+		kgo.FetchIsolationLevel(kgo.ReadUncommitted()), kgo.KeepControlRecords(),
 	)
 	var err error
 	if d.client, err = kgo.NewClient(opts...); err != nil {

@@ -19,9 +19,12 @@ const (
 	settled = 150 * time.Millisecond
 	// startEvery is the same for the facts that may be five seconds old: at each so many-th tick.
 	startEvery = 4
-	// askPatience bounds one request, retryAfter is the least time after a failure.
-	askPatience = 5 * time.Second
-	retryAfter  = 200 * time.Millisecond
+	// gather is how long the first who wants something waits for others, so that their questions go together.
+	gather = time.Millisecond
+	// askPatience bounds one request. After several failures in a row questions about a partition wait for retryAfter, then longer, up to maxRetryAfter.
+	askPatience   = 5 * time.Second
+	retryAfter    = 100 * time.Millisecond
+	maxRetryAfter = time.Second
 )
 
 // run asks for what is wanted and missing, at once, and for what grows old, at ticks. Every question that is on its way has a goroutine of its own, so that a broker
@@ -35,6 +38,7 @@ func (f *facts) run() {
 		case <-f.r.ctx.Done():
 			return
 		case <-f.wake:
+			time.Sleep(gather)
 		case <-timer.C:
 			n++
 			renew = []kind{kindHigh, kindStable}
@@ -96,7 +100,7 @@ type plan struct {
 func (d *plan) add(p *partition, now time.Time, renew []kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.failedAt) < retryAfter || p.gone != nil && now.Sub(p.goneAt) < maxAgeStart/2 {
+	if now.Before(p.retryAt) || p.gone != nil && now.Sub(p.goneAt) < maxAgeStart/2 {
 		return
 	}
 	known := p.leader >= 0 && !p.moved && p.gone == nil

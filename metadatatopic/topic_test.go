@@ -21,6 +21,7 @@ func ask(r *metadatatopic.Resolver, tp remotestorage.TopicIDPartition, offset in
 // TestCase15_NothingIsSaidBeforeTheMetadataIsRead: until a metadata partition has been read to its end, its topics are the brokers', by an error that no consumer is ever
 // reset for.
 func TestCase15_NothingIsSaidBeforeTheMetadataIsRead(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	c.set(func() { c.held = true })
@@ -48,6 +49,7 @@ func TestCase15_NothingIsSaidBeforeTheMetadataIsRead(t *testing.T) {
 
 // TestCase15_NoLeader: a partition between two leaders is the brokers'.
 func TestCase15_NoLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
@@ -67,6 +69,7 @@ func TestCase15_NoLeader(t *testing.T) {
 
 // TestOneMetadataPartitionIsRead: readiness is per metadata partition.
 func TestOneMetadataPartitionIsRead(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 8)
 	a, b := tiered(c, "a"), tiered(c, "b")
 	for n := 0; remotelog.MetadataPartition(a, 8) == remotelog.MetadataPartition(b, 8); n++ {
@@ -91,6 +94,7 @@ func TestOneMetadataPartitionIsRead(t *testing.T) {
 
 // TestUnknownRecords are skipped, with one warning for each kind.
 func TestUnknownRecords(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	log := newLog()
 	for range 3 {
@@ -122,6 +126,7 @@ func TestUnknownRecords(t *testing.T) {
 
 // TestBeginningIsMissing: what the metadata topic no longer tells is the brokers'; what it does tell is read.
 func TestBeginningIsMissing(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		what string
 		cut  int64 // records gone from the beginning
@@ -154,6 +159,7 @@ func TestBeginningIsMissing(t *testing.T) {
 
 // TestOrphanInTheMiddle: an update of a segment that was never announced makes a hole which is no damage.
 func TestOrphanInTheMiddle(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	c.publish(stateOf(tp, remotestorage.RandomUUID(), remotestorage.CopySegmentFinished))
@@ -169,6 +175,7 @@ func TestOrphanInTheMiddle(t *testing.T) {
 
 // TestCase07_HoleInTheMetadata: a hole in a topic that is whole is damage, told aloud; before the first segment that is left it is retention at work.
 func TestCase07_HoleInTheMetadata(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	_, records := segmentOf(tp, 300, 399, 0, 300)
@@ -193,6 +200,7 @@ func TestCase07_HoleInTheMetadata(t *testing.T) {
 
 // TestUpdatesAreSeen: a segment is found once its record is in the topic, and not any more once it is being deleted.
 func TestUpdatesAreSeen(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	tp := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}, Policy: metadatatopic.Tiered})
@@ -215,6 +223,7 @@ func TestUpdatesAreSeen(t *testing.T) {
 
 // TestMetadataTopicMadeAnew: a cluster that was set up again has another metadata topic of the same name.
 func TestMetadataTopicMadeAnew(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for the next look at the metadata topic")
 	}
@@ -234,6 +243,7 @@ func TestMetadataTopicMadeAnew(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	tp := tiered(c, "t")
 	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
