@@ -18,6 +18,7 @@ import (
 type cli struct {
 	Broker  brokerCmd  `cmd:"" help:"Run a one-node Kafka broker that tiers to an object store and answers with locations."`
 	Gateway gatewayCmd `cmd:"" help:"Stand before an Apache Kafka cluster: pass everything through, and read history straight from its object store."`
+	Doctor  doctorCmd  `cmd:"" help:"Look at a cluster and its object store, and say what stands between its consumers and direct reads."`
 	Store   storeCmd   `cmd:"" help:"Serve signed URLs on a directory store, as an object store would, apart from the broker."`
 	Demo    demoCmd    `cmd:"" help:"Load a topic, let it tier, read its history back through the broker and directly, and print the table."`
 	Bench   benchCmd   `cmd:"" help:"Measure the figures, with --peer against a real Apache Kafka."`

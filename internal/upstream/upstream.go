@@ -147,6 +147,14 @@ func (c *Client) SASL() string {
 	return c.mechanism.Name()
 }
 
+// User is the SASL user, "" without SASL or where only the token tells.
+func (c *Client) User() string {
+	if c == nil {
+		return ""
+	}
+	return c.user
+}
+
 // Protocol is the security.protocol.
 func (c *Client) Protocol() string {
 	if c == nil || c.protocol == "" {

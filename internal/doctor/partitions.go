@@ -1,0 +1,237 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/remotelog"
+	"github.com/rewind-kafka/rewind/internal/resolve"
+)
+
+// Timestamps that ListOffsets understands as questions.
+const (
+	latest        = -1
+	earliest      = -2
+	earliestLocal = -4
+	latestTiered  = -5
+)
+
+// listOffsets asks for one offset of each partition; partitions without an answer are left out.
+func (d *doctor) listOffsets(ctx context.Context, t *topic, timestamp int64) (map[int32]int64, error) {
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = t.name
+	for _, p := range slices.Sorted(maps.Keys(t.leaders)) {
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.Timestamp = p, timestamp
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(limited, d.ask)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make(map[int32]int64)
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if perr := kerr.ErrorForCode(p.ErrorCode); perr != nil {
+				err = perr
+				continue
+			}
+			offsets[p.Partition] = p.Offset
+		}
+	}
+	return offsets, err
+}
+
+// partitions finds, for each partition that is looked at, which offsets would be read from where, and opens one segment of it. h is nil where the metadata topic cannot be read.
+func (d *doctor) partitions(ctx context.Context, h history) {
+	for _, t := range d.topics {
+		offsets := make(map[int64]map[int32]int64)
+		for _, timestamp := range []int64{earliest, earliestLocal, latestTiered, latest} {
+			var err error
+			offsets[timestamp], err = d.listOffsets(ctx, t, timestamp)
+			if err != nil && !(timestamp == latestTiered && errors.Is(err, kerr.UnsupportedVersion)) {
+				d.rep.add(Problem, "topic "+t.name, "look at the brokers that lead its partitions", "its offsets cannot be asked for: %v", err)
+				break
+			}
+		}
+		var sum survey
+		for _, p := range slices.Sorted(maps.Keys(t.leaders)) {
+			place := Place{Topic: t.name, Partition: p, Committed: known64(t.committed, p), LogStart: known64(offsets[earliest], p),
+				LocalStart: known64(offsets[earliestLocal], p), LastTiered: known64(offsets[latestTiered], p), HighWatermark: known64(offsets[latest], p)}
+			d.partition(ctx, h, t, &place, &sum)
+			d.rep.Partitions = append(d.rep.Partitions, place)
+		}
+		if t.tiered {
+			d.rep.Findings = append(d.rep.Findings, d.judgeSurvey(t.name, &sum)...)
+		}
+	}
+}
+
+func known64(m map[int32]int64, p int32) int64 {
+	if v, ok := m[p]; ok {
+		return v
+	}
+	return -1
+}
+
+// survey is what opening segments of a topic came to.
+type survey struct {
+	partitions, history int // all, and those with offsets that are in the store only
+	opened, signed      int
+	slowest             time.Duration
+	undecided           []string // partitions where committed readers are left to the brokers
+	failed              []failure
+}
+
+type failure struct {
+	place string
+	err   error
+}
+
+// partition completes a place, and opens the segment that a reader there would open.
+func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, sum *survey) {
+	limited, cancel := context.WithTimeout(ctx, 3*d.o.Patience)
+	defer cancel()
+	sum.partitions++
+	if p.LogStart >= 0 && p.LocalStart > p.LogStart {
+		sum.history++
+	}
+	tp := t.partition(p.Partition)
+	var segments []remotelog.Found
+	if h != nil && t.tiered {
+		var err error
+		if segments, err = h.History(limited, tp); err != nil {
+			sum.failed = append(sum.failed, failure{tp.String(), err})
+		}
+	}
+	from := settle(p, t.tiered)
+	if p.From != "store" {
+		return
+	}
+	measure(p, from, segments)
+	if d.o.Storage == nil || h == nil {
+		return
+	}
+	q := resolve.Question{TP: tp, Offset: from, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}
+	o, err := openSegment(limited, h, q)
+	switch {
+	case errors.Is(err, remote.ErrLocal):
+		p.leave(err.Error())
+		return
+	case err != nil:
+		p.leave(err.Error())
+		sum.failed = append(sum.failed, failure{tp.String(), err})
+		return
+	}
+	sum.opened++
+	sum.slowest = max(sum.slowest, o.took)
+	if o.signed {
+		sum.signed++
+	}
+	q.Committed = true
+	if _, err := h.Resolve(limited, q); errors.Is(err, remote.ErrLocal) {
+		sum.undecided = append(sum.undecided, fmt.Sprintf("%s at %d", tp, from))
+	}
+}
+
+// leave says that the place is the brokers' after all.
+func (p *Place) leave(why string) {
+	p.From, p.Why, p.StoreOffsets, p.StoreBytes, p.StoreSegments = "broker", why, 0, 0, 0
+}
+
+// settle says by the offsets alone where a reader at the committed offset, or at the log start without one, reads.
+func settle(p *Place, tiered bool) (from int64) {
+	from = p.LogStart
+	if p.Committed >= 0 {
+		from = p.Committed
+	}
+	switch {
+	case p.LogStart < 0 || p.HighWatermark < 0:
+		p.From, p.Why = "none", "its offsets are not known"
+	case from < p.LogStart:
+		p.From, p.Why = "none", "the committed offset is below the log start offset: auto.offset.reset decides"
+	case from > p.HighWatermark:
+		p.From, p.Why = "none", "the committed offset is above the high watermark"
+	case from == p.HighWatermark:
+		p.From, p.Why = "broker", "there is nothing left to read"
+	case !tiered:
+		p.From, p.Why = "broker", "the topic is not tiered"
+	case p.LocalStart < 0 || from >= p.LocalStart:
+		p.From, p.Why = "broker", "the offset is on the brokers' own disks"
+	default:
+		p.From = "store"
+	}
+	return from
+}
+
+// measure tells how much is read from the store from an offset on, until the brokers' own logs begin.
+func measure(p *Place, from int64, segments []remotelog.Found) {
+	for _, s := range segments {
+		first, last := max(s.First, from), min(s.Last, p.LocalStart-1)
+		if first > last {
+			continue
+		}
+		offsets := last - first + 1
+		p.StoreSegments++
+		p.StoreOffsets += offsets
+		p.StoreBytes += int64(float64(s.SegmentSizeInBytes) * float64(offsets) / float64(s.EndOffset-s.StartOffset+1))
+	}
+}
+
+// maxShown bounds how many of the same kind a finding names.
+const maxShown = 3
+
+func (d *doctor) judgeSurvey(name string, s *survey) []Finding {
+	var r Report
+	check := "topic " + name
+	if s.history == 0 {
+		r.add(Warning, check, "wait for local retention (log.retention.check.interval.ms), lower local.retention.ms, or let segments close sooner: segment.bytes, segment.ms",
+			"all that it holds is still on the brokers' own disks: nothing is read from the store yet")
+	} else {
+		r.add(OK, check, "", "%d of %d partitions have offsets that are only in the store", s.history, s.partitions)
+	}
+	if s.opened > 0 {
+		d.read = true
+		r.add(OK, "segments", "", "%s: one segment opened in each of %d partitions: index, first batch and its CRC are right (the slowest took %v)", name, s.opened, s.slowest.Round(time.Millisecond))
+		if s.signed == 0 {
+			r.add(OK, "locations", "", "%s: the store signs no locations for these segments: a gateway reads them for all its clients", name)
+		} else {
+			r.add(OK, "locations", "", "%s: locations are signed: capable clients read the store without credentials of their own", name)
+		}
+	}
+	if len(s.undecided) > 0 {
+		r.add(Warning, "transactions", "nothing: the brokers serve them, read_uncommitted is not affected",
+			"%s: read_committed consumers begin at the brokers, since it cannot be told from outside which transactions were aborted: %s", name, shown(s.undecided))
+	}
+	for i, f := range s.failed {
+		if i == maxShown {
+			r.add(Problem, "segments", "", "%s: %d more partitions fail", name, len(s.failed)-maxShown)
+			break
+		}
+		what, do := d.storeError(f.err)
+		r.add(Problem, "segments", do, "%s: %s", f.place, what)
+	}
+	return r.Findings
+}
+
+func shown(list []string) string {
+	s := strings.Join(list[:min(len(list), maxShown)], ", ")
+	if n := len(list) - maxShown; n > 0 {
+		s += fmt.Sprintf(" and %d more", n)
+	}
+	return s
+}
