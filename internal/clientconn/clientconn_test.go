@@ -45,7 +45,7 @@ func (h handlerFuncs) Answer(ctx context.Context, q wire.RequestHeader) (Answer,
 }
 
 // tcpPair is two ends with buffers between them: net.Pipe would make the test's own writes wait for reads.
-func tcpPair(t *testing.T) (net.Conn, net.Conn) {
+func tcpPair(t testing.TB) (net.Conn, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
