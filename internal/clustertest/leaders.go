@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // MoveLeader makes a broker, which must be a replica, the leader of a partition, and returns when it is.
@@ -17,12 +18,16 @@ func (c *Cluster) MoveLeader(t testing.TB, topic string, partition, to int32) {
 		t.Fatalf("moving the leader of %s/%d to %d: %v", topic, partition, to, err)
 	}
 	c.await(t, fmt.Sprintf("broker %d to lead %s/%d", to, topic, partition), func(ctx context.Context) error {
-		ps, err := c.partitions(ctx, topic)
-		if err != nil || ps[partition].Leader == to {
-			return err
+		err := c.everywhere(ctx, topic, func(p kmsg.MetadataResponseTopicPartition) error {
+			if p.Partition == partition && p.Leader != to {
+				return fmt.Errorf("it is %d", p.Leader)
+			}
+			return nil
+		})
+		if err != nil { // the election is refused while the broker is not in sync
+			err = errors.Join(err, c.elect(ctx, topic, partition))
 		}
-		// The election is refused while the broker is not in sync.
-		return errors.Join(fmt.Errorf("it is %d", ps[partition].Leader), c.elect(ctx, topic, partition))
+		return err
 	})
 }
 
@@ -75,16 +80,12 @@ func (c *Cluster) AwaitISR(t testing.TB, topic string, want ...int32) {
 	t.Helper()
 	want = slices.Sorted(slices.Values(want))
 	c.await(t, fmt.Sprintf("in-sync replicas %v of %s", want, topic), func(ctx context.Context) error {
-		ps, err := c.partitions(ctx, topic)
-		if err != nil {
-			return err
-		}
-		for _, p := range ps {
+		return c.everywhere(ctx, topic, func(p kmsg.MetadataResponseTopicPartition) error {
 			if isr := slices.Sorted(slices.Values(p.ISR)); !slices.Equal(isr, want) {
 				return fmt.Errorf("they are %v of partition %d", isr, p.Partition)
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 }
 
@@ -92,16 +93,12 @@ func (c *Cluster) AwaitISR(t testing.TB, topic string, want ...int32) {
 func (c *Cluster) AwaitLeader(t testing.TB, topic string, id int32) {
 	t.Helper()
 	c.await(t, fmt.Sprintf("broker %d to lead %s", id, topic), func(ctx context.Context) error {
-		ps, err := c.partitions(ctx, topic)
-		if err != nil {
-			return err
-		}
-		for _, p := range ps {
+		return c.everywhere(ctx, topic, func(p kmsg.MetadataResponseTopicPartition) error {
 			if p.Leader != id {
 				return fmt.Errorf("%d leads partition %d", p.Leader, p.Partition)
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 }
 

@@ -108,17 +108,39 @@ func (c *Cluster) DeleteRecords(t testing.TB, topic string, partition int32, to 
 func (c *Cluster) awaitLeaders(t testing.TB, topic string) {
 	t.Helper()
 	c.await(t, "leaders of "+topic, func(ctx context.Context) error {
-		ps, err := c.partitions(ctx, topic)
-		if err == nil && slices.ContainsFunc(ps, func(p kmsg.MetadataResponseTopicPartition) bool { return p.Leader < 0 }) {
-			err = errors.New("there are partitions without")
-		}
-		return err
+		return c.everywhere(ctx, topic, func(p kmsg.MetadataResponseTopicPartition) error {
+			if p.Leader < 0 {
+				return fmt.Errorf("partition %d has none", p.Partition)
+			}
+			return nil
+		})
 	})
 }
 
-// partitions of a topic, in order. kadm would answer from a cache.
+// partitions of a topic, in order, as any of the brokers knows them. kadm would answer from a cache.
 func (c *Cluster) partitions(ctx context.Context, topic string) ([]kmsg.MetadataResponseTopicPartition, error) {
-	resp, err := metadataRequest(topic).RequestWith(ctx, c.admin)
+	return partitionsAt(ctx, c.admin, topic)
+}
+
+// everywhere asks every broker that runs, for each learns on its own of what the controller has done.
+func (c *Cluster) everywhere(ctx context.Context, topic string, ok func(kmsg.MetadataResponseTopicPartition) error) error {
+	for _, n := range c.nodes {
+		if !n.running() {
+			continue
+		}
+		ps, err := partitionsAt(ctx, c.admin.Broker(int(n.id)), topic)
+		for _, p := range ps {
+			err = errors.Join(err, ok(p))
+		}
+		if err != nil {
+			return fmt.Errorf("by broker %d: %w", n.id, err)
+		}
+	}
+	return nil
+}
+
+func partitionsAt(ctx context.Context, at kmsg.Requestor, topic string) ([]kmsg.MetadataResponseTopicPartition, error) {
+	resp, err := metadataRequest(topic).RequestWith(ctx, at)
 	if err != nil {
 		return nil, err
 	}
