@@ -126,6 +126,49 @@ func back(t *testing.T, m *bucket.Manager, md remotestorage.RemoteLogSegmentMeta
 	}
 }
 
+// TestReadOnly: a reader makes nothing, waits for a directory that is not there, and changes nothing in one that is.
+func TestReadOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	store, err := file.Open(dir, file.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	m, err := bucket.NewManager(bucket.Options{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	md, data := storetest.Segment("t", 0, 1000)
+	if _, err := m.FetchLogSegment(t.Context(), md, 0, 10); !errors.Is(err, remotestorage.ErrNoBucket) {
+		t.Errorf("before there is a directory: %v", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+	writer := openAs(t, dir, "")
+	if _, err := writer.CopyLogSegmentData(t.Context(), md, data); err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.FetchLogSegment(t.Context(), md, 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	if err := m.DeleteLogSegmentData(t.Context(), md); !errors.Is(err, remotestorage.ErrDenied) {
+		t.Errorf("delete: %v", err)
+	}
+	if err := store.Bucket.Delete(t.Context(), "none"); err == nil {
+		t.Error("deleted")
+	}
+	other, data := storetest.Segment("t", 1000, 1000)
+	if _, err := m.CopyLogSegmentData(t.Context(), other, data); !errors.Is(err, remotestorage.ErrDenied) {
+		t.Errorf("copy: %v", err)
+	}
+	if _, err := m.FetchLogSegment(t.Context(), md, 0, 10); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // TestReplacedInMidWrite: what was written into a directory that another has taken the place of meanwhile does not count.
 func TestReplacedInMidWrite(t *testing.T) {
 	base := t.TempDir()

@@ -21,12 +21,14 @@ import (
 var (
 	errKey         = errors.New("not a plain name: no leading slash, no empty part, no part that begins with a dot")
 	errUnsupported = errors.New("not supported by a directory store")
+	errReadOnly    = fmt.Errorf("the store was opened for reading only: %w", fs.ErrPermission)
 	errReplaced    = errors.New("the store's directory was replaced while it was being changed")
 )
 
 // directory is the driver. Each operation begins with the tree that lies at the store's path then.
 type directory struct {
-	dir *storedir.Dir
+	dir      *storedir.Dir
+	readOnly bool
 	// fsync puts a file or a folder on stable storage; tests look at the order of its calls.
 	fsync func(*os.File) error
 
@@ -59,6 +61,14 @@ func (d *directory) tree() (*tree, error) {
 		d.at = &tree{d: d, root: root, durable: make(map[string]bool)}
 	}
 	return d.at, nil
+}
+
+// writable is tree for operations that change it.
+func (d *directory) writable() (*tree, error) {
+	if d.readOnly {
+		return nil, errReadOnly
+	}
+	return d.tree()
 }
 
 // still tells whether the tree is the one at the store's path. What was written into another, or deleted there, is not done.
@@ -205,7 +215,7 @@ func (r *reader) As(any) bool                          { return false }
 
 // Delete removes a file and the folders that it leaves empty.
 func (d *directory) Delete(_ context.Context, key string, o *driver.DeleteOptions) error {
-	t, err := d.tree()
+	t, err := d.writable()
 	if err != nil {
 		return err
 	}

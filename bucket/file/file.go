@@ -28,9 +28,11 @@ const Scheme = "file"
 // Options of the driver; the zero value is a directory that does not sign.
 type Options struct {
 	// IDFile is a path at which the id of the directory is remembered, for whoever writes to the store: the directory is given an id in a file of its own, and from
-	// then on no other directory is taken for it. While it is away, a file system that is not mounted, operations fail with remotestorage.ErrNoBucket. Empty, as
-	// for readers: no id is made, and the directory is the one that lies at the path.
+	// then on no other directory is taken for it. While it is away, a file system that is not mounted, operations fail with remotestorage.ErrNoBucket. Empty: no
+	// id is made, and the directory is the one that lies at the path; but if that has an id, never again one without it.
 	IDFile string
+	// ReadOnly refuses to write and to delete, and makes no directory: one that is missing is away.
+	ReadOnly bool
 	// Sign makes locations that an HTTP server on the directory understands; nil: locations are not signed.
 	Sign func(ctx context.Context, key string, expiry time.Duration) (signed string, until time.Time, err error)
 }
@@ -50,13 +52,13 @@ func openURL(u *url.URL, o Options) (*bucket.Store, error) {
 	return Open(u.Path, o)
 }
 
-// Open opens a directory, and makes it if it is not there, unless its id is remembered: then it may be away, and comes back by itself.
+// Open opens a directory, and makes it if it is not there, unless its id is remembered or it is only read: then it may be away, and comes back by itself.
 func Open(dir string, o Options) (*bucket.Store, error) {
-	d, err := storedir.Open(dir, storedir.Options{IDFile: o.IDFile})
+	d, err := storedir.Open(dir, storedir.Options{IDFile: o.IDFile, ReadOnly: o.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
-	return newStore(&directory{dir: d, fsync: (*os.File).Sync}, o), nil
+	return newStore(&directory{dir: d, readOnly: o.ReadOnly, fsync: (*os.File).Sync}, o), nil
 }
 
 func newStore(d *directory, o Options) *bucket.Store {

@@ -302,7 +302,7 @@ func TestFoldersComeAndGo(t *testing.T) {
 	done := make(chan struct{})
 	for w := range 16 {
 		writers.Go(func() {
-			for i := range 300 {
+			for i := range 200 {
 				key := fmt.Sprintf("a/b/t-%d/%d-%d", w%6, w, i)
 				if err := s.Bucket.WriteAll(t.Context(), key, []byte(key), nil); err != nil {
 					t.Error(err)

@@ -33,7 +33,7 @@ func (d *directory) NewTypedWriter(ctx context.Context, key, _ string, o *driver
 			return nil, err
 		}
 	}
-	t, err := d.tree()
+	t, err := d.writable()
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func ignoreGone(err error) error {
 
 // sweep removes the temporary files of keys that begin with prefix. Only writers that were cut off by a crash leave any.
 func (d *directory) sweep(_ context.Context, prefix string) error {
-	t, err := d.tree()
+	t, err := d.writable()
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func openRemote(ctx context.Context, cfg *config.Broker, signer *fileserver.Sign
 	if cfg.Store == "" {
 		return nil, nil, nil
 	}
-	store, err := openStore(ctx, cfg.Store, filepath.Join(cfg.DataDir, idFile), signer)
+	store, err := openOwnStore(ctx, cfg.Store, filepath.Join(cfg.DataDir, idFile), signer)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -23,9 +23,18 @@ import (
 	"github.com/rewind-kafka/rewind/internal/fileserver"
 )
 
-// openStore opens a store of any kind: this command is the only place that links all drivers. signer and idFile are for a directory; signer nil leaves it unsigned.
-func openStore(ctx context.Context, rawURL, idFile string, signer *fileserver.Signer) (*bucket.Store, error) {
-	o := file.Options{IDFile: idFile}
+// openOwnStore opens the store that a broker tiers to. signer and idFile are for a directory; signer nil leaves it unsigned.
+func openOwnStore(ctx context.Context, rawURL, idFile string, signer *fileserver.Signer) (*bucket.Store, error) {
+	return openAny(ctx, rawURL, file.Options{IDFile: idFile}, signer)
+}
+
+// openStore opens a store that is only read, and that others write to.
+func openStore(ctx context.Context, rawURL string, signer *fileserver.Signer) (*bucket.Store, error) {
+	return openAny(ctx, rawURL, file.Options{ReadOnly: true}, signer)
+}
+
+// openAny opens a store of any kind: this command is the only place that links all drivers. o is for a directory.
+func openAny(ctx context.Context, rawURL string, o file.Options, signer *fileserver.Signer) (*bucket.Store, error) {
 	if signer != nil {
 		o.Sign = signer.Sign
 	}
