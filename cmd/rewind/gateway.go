@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -21,16 +22,17 @@ import (
 type gatewayCmd struct {
 	logFlags `embed:""`
 
-	Config     string   `help:"YAML file (docs/configuration.md, gateway keys)." type:"path"`
-	Upstream   string   `help:"host:port of brokers: upstream.bootstrap.servers."`
-	Listen     string   `help:"host:port where clients bootstrap; the brokers' ports follow: listeners."`
-	Advertised string   `help:"The host that clients are told: advertised.host."`
-	Store      string   `help:"Object store URL of the cluster's tiered storage: file:///dir, s3://bucket?region=..., gs://bucket, azblob://container."`
-	Layout     string   `help:"Who wrote the objects, kafka or aiven: store.layout."`
-	Key        []string `help:"A private key of layout aiven, a PEM file: store.encryption.keys." placeholder:"ID=FILE" sep:"none"`
-	Resolve    string   `help:"Who knows where history lies, metadata or upstream: resolve."`
-	HTTPListen string   `help:"host:port for /metrics and /healthz: http.listen."`
-	Set        []string `help:"Any other key, as name=value." placeholder:"NAME=VALUE" sep:"none"`
+	Config        string   `help:"YAML file (docs/configuration.md, gateway keys)." type:"path"`
+	Upstream      string   `help:"host:port of brokers: upstream.bootstrap.servers."`
+	Listen        string   `help:"host:port where clients bootstrap; the brokers' ports follow: listeners."`
+	Advertised    string   `help:"The host that clients are told: advertised.host."`
+	Store         string   `help:"Object store URL of the cluster's tiered storage: file:///dir, s3://bucket?region=..., gs://bucket, azblob://container."`
+	Layout        string   `help:"Who wrote the objects, kafka or aiven: store.layout."`
+	Key           []string `help:"A private key of layout aiven, a PEM file: store.encryption.keys." placeholder:"ID=FILE" sep:"none"`
+	CommandConfig string   `help:"Properties file as Kafka's tools take it: security, and the gateway's own principal: upstream.command.config." type:"path"`
+	Resolve       string   `help:"Who knows where history lies, metadata or upstream: resolve."`
+	HTTPListen    string   `help:"host:port for /metrics and /healthz: http.listen."`
+	Set           []string `help:"Any other key, as name=value." placeholder:"NAME=VALUE" sep:"none"`
 }
 
 func (c *gatewayCmd) configuration() (*config.Gateway, error) {
@@ -41,7 +43,7 @@ func (c *gatewayCmd) configuration() (*config.Gateway, error) {
 	}
 	for _, f := range []struct{ key, value string }{
 		{"upstream.bootstrap.servers", c.Upstream}, {"listeners", c.Listen}, {"advertised.host", c.Advertised}, {"store", c.Store}, {"store.layout", c.Layout},
-		{"store.encryption.keys", strings.Join(c.Key, ",")}, {"resolve", c.Resolve}, {"http.listen", c.HTTPListen},
+		{"store.encryption.keys", strings.Join(c.Key, ",")}, {"resolve", c.Resolve}, {"upstream.command.config", c.CommandConfig}, {"http.listen", c.HTTPListen},
 	} {
 		if f.value != "" {
 			errs = append(errs, cfg.Set(f.key, f.value))
@@ -79,16 +81,24 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, front.close()) }()
-	up, err := newUpstream(cfg, log)
+	up, err := newGatewayUpstream(cfg)
 	if err != nil {
 		return err
 	}
 	defer up.close()
+	past, err := openGatewayHistory(ctx, cfg, up, front.signer, reg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, past.close()) }()
+	if past.store != nil {
+		defer checkStore(past.store, storeName(cfg.Store), pingTime, log)()
+	}
 	opts, err := gatewayOptions(cfg, up, log)
 	if err != nil {
 		return err
 	}
-	opts.Registerer = reg
+	opts.Registerer, opts.History = reg, past.options
 	g, err := gateway.New(opts)
 	if err != nil {
 		return err
@@ -102,7 +112,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	if err := g.Start(ctx); err != nil {
 		return err
 	}
-	front.health(g.Healthy)
+	front.health(func(w io.Writer) error { return gatewayHealth(w, g, past.options) })
 	front.start()
 	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
 	for {
@@ -110,13 +120,35 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return nil
 		case <-hup:
-			cfg = c.reload(cfg, log)
+			cfg = c.reload(ctx, cfg, up, past, log)
+			g.SetPolicy(gatewayPolicy(cfg))
 		}
 	}
 }
 
-// reload reads the configuration again. A file that cannot be used changes nothing.
-func (c *gatewayCmd) reload(running *config.Gateway, log *slog.Logger) *config.Gateway {
+func gatewayHealth(w io.Writer, g *gateway.Gateway, past *gateway.History) error {
+	if past == nil || past.Status == nil {
+		return g.Healthy()
+	}
+	s := past.Status()
+	// A gateway that cannot read history passes everything through: it serves all the same.
+	fmt.Fprintf(w, "metadata topic: ready %t, %d segments, lag %d\n", s.Ready, s.Segments, s.Lag)
+	if s.Err != nil {
+		fmt.Fprintf(w, "metadata topic: %v\n", s.Err)
+	}
+	return g.Healthy()
+}
+
+// reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was.
+func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {
+	if err := up.reload(); err != nil {
+		log.Error("the changed client configuration cannot be used; the old one stays in force", "err", err)
+	}
+	if past.store != nil {
+		if err := past.store.reopen(ctx); err != nil {
+			log.Error("the store cannot be opened anew; it stays as it is", "err", err)
+		}
+	}
 	next, err := c.configuration()
 	if err != nil {
 		log.Error("the changed configuration cannot be used; the old one stays in force", "err", err)
@@ -130,12 +162,20 @@ func (c *gatewayCmd) reload(running *config.Gateway, log *slog.Logger) *config.G
 	return reloaded
 }
 
+func gatewayPolicy(cfg *config.Gateway) gateway.Policy {
+	return gateway.Policy{
+		Off: !cfg.RemoteReadEnable, Topics: config.SplitList(cfg.RemoteReadTopics), TopicsExcluded: config.SplitList(cfg.RemoteReadTopicsExclude),
+		Principals: config.SplitList(cfg.RemoteReadPrincipals), ClientIDs: config.SplitList(cfg.RemoteReadClientIDs),
+		BytesPerSecond: cfg.PrincipalBytesPerSecond, Connections: cfg.PrincipalConnections, ShadowPerMillion: cfg.RemoteReadShadowPerMillion,
+	}
+}
+
 // gatewayOptions translates the configuration.
-func gatewayOptions(cfg *config.Gateway, up *upstream, log *slog.Logger) (gateway.Options, error) {
+func gatewayOptions(cfg *config.Gateway, up *gatewayUpstream, log *slog.Logger) (gateway.Options, error) {
 	o := gateway.Options{
-		Upstream: config.SplitList(cfg.Upstream), UpstreamTLS: up.tls, Listen: cfg.Listen, AdvertisedHost: cfg.AdvertisedHost, AdvertisedPort: cfg.AdvertisedPort,
+		Upstream: config.SplitList(cfg.Upstream), UpstreamTLS: up.tls(), Listen: cfg.Listen, AdvertisedHost: cfg.AdvertisedHost, AdvertisedPort: cfg.AdvertisedPort,
 		SNIDomain: cfg.SNIDomain, Ports: cfg.Ports(), PortFile: cfg.BrokerPortsFile, MaxConnections: cfg.MaxConnections, MaxRequestBytes: cfg.SocketRequestMaxBytes,
-		IdleTimeout: cfg.ConnectionsMaxIdle, Logger: log,
+		IdleTimeout: cfg.ConnectionsMaxIdle, Policy: gatewayPolicy(cfg), Logger: log,
 	}
 	if up.client != nil {
 		o.Brokers = up.brokers

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,14 +17,7 @@ import (
 // use while it is being changed. A running gateway replaces it by what Reload gives.
 type Gateway struct {
 	Upstream                    string
-	UpstreamProtocol            string
-	UpstreamCA                  string
-	UpstreamEndpointIdentity    string
-	UpstreamSASLMechanism       string
-	UpstreamSASLUser            string
-	UpstreamSASLPassword        string
-	UpstreamSASLPasswordFile    string
-	UpstreamSASLTokenFile       string
+	UpstreamConfig              string
 	Listen                      string
 	AdvertisedHost              string
 	AdvertisedPort              int
@@ -65,7 +57,7 @@ type Gateway struct {
 	RemoteReadClientIDs         string
 	RemoteReadMaxFallbacks      int
 	PrincipalBytesPerSecond     int64
-	PrincipalReads              int
+	PrincipalConnections        int
 	RemoteReadShadowPerMillion  int
 }
 
@@ -168,20 +160,12 @@ func (g *Gateway) Validate() error {
 		}
 		wrong(err != nil, k.Name, v, "%v", err)
 	}
-	upstreamTLS := strings.HasSuffix(g.UpstreamProtocol, "SSL")
 	wrong(g.Upstream == "", "upstream.bootstrap.servers", `""`, "the cluster's brokers are needed")
 	wrong(g.Listen == "", "listeners", `""`, "an address is needed")
 	wrong((g.Certificate == "") != (g.CertificateKey == ""), "ssl.certificate.location", g.Certificate, "it and ssl.key.location belong together")
 	wrong(g.ClientAuth != "none" && g.Certificate == "", "ssl.client.auth", g.ClientAuth, "it needs ssl.certificate.location")
 	wrong(g.ClientAuth != "none" && g.ClientCA == "", "ssl.client.auth", g.ClientAuth, "it needs ssl.ca.location")
 	wrong(g.SNIDomain != "" && g.Certificate == "", "listener.sni.domain", g.SNIDomain, "it needs ssl.certificate.location")
-	wrong(g.UpstreamCA != "" && !upstreamTLS, "upstream.ssl.ca.location", g.UpstreamCA, "upstream.security.protocol is %s", g.UpstreamProtocol)
-	sasl := strings.HasPrefix(g.UpstreamProtocol, "SASL")
-	wrong(g.UpstreamSASLMechanism != "" && !sasl, "upstream.sasl.mechanism", g.UpstreamSASLMechanism, "upstream.security.protocol is %s", g.UpstreamProtocol)
-	wrong(g.UpstreamSASLPassword != "" && g.UpstreamSASLPasswordFile != "", "upstream.sasl.password.file", g.UpstreamSASLPasswordFile, "upstream.sasl.password is set too")
-	wrong(g.UpstreamSASLMechanism == "OAUTHBEARER" && g.UpstreamSASLTokenFile == "", "upstream.sasl.mechanism", g.UpstreamSASLMechanism, "it needs upstream.sasl.token.file")
-	wrong(g.Resolve == "metadata" && g.Store != "" && sasl && g.UpstreamSASLMechanism == "", "upstream.sasl.mechanism", `""`,
-		"the gateway reads the metadata topic as a principal of its own, which needs a mechanism and credentials")
 	wrong(g.RemoteReadCache > g.RemoteReadMemory && g.RemoteReadMemory > 0, "remote.read.cache.bytes", format(&g.RemoteReadCache),
 		"must not exceed remote.read.memory.bytes, %d, of which it is a part", g.RemoteReadMemory)
 	wrong(g.StoreKeys != "" && g.StoreLayout != "aiven", "store.encryption.keys", g.StoreKeys, "store.layout is %s, which has no keys", g.StoreLayout)
@@ -267,14 +251,6 @@ func patterns(v string) (string, error) {
 		}
 	}
 	return strings.Join(items, ","), nil
-}
-
-// Matches tells whether a name matches one of a list of patterns.
-func Matches(list, name string) bool {
-	return slices.ContainsFunc(SplitList(list), func(p string) bool {
-		ok, err := path.Match(p, name)
-		return err == nil && ok
-	})
 }
 
 // load sets the keys of YAML text on a target.

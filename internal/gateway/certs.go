@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -114,49 +113,6 @@ func ServerTLS(f CertificateFiles, log *slog.Logger) (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return w.get(), nil }}, nil
-}
-
-// UpstreamTLS makes Options.UpstreamTLS out of a PEM file of authorities, which is read again when it changes; "" for the system's. Without names, brokers'
-// certificates need not be for the hosts that are dialled.
-func UpstreamTLS(ca string, names bool, log *slog.Logger) (func() *tls.Config, error) {
-	load := func() (*tls.Config, error) {
-		config := &tls.Config{MinVersion: tls.VersionTLS12}
-		if ca != "" {
-			pool, err := loadCA(ca)
-			if err != nil {
-				return nil, err
-			}
-			config.RootCAs = pool
-		}
-		if !names {
-			config.InsecureSkipVerify = true
-			roots := config.RootCAs
-			config.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
-		}
-		return config, nil
-	}
-	var files []string
-	if ca != "" {
-		files = append(files, ca)
-	}
-	w, err := watch(log, load, files...)
-	if err != nil {
-		return nil, err
-	}
-	return w.get, nil
-}
-
-// verifyChain is all that crypto/tls verifies but the name.
-func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
-	if len(s.PeerCertificates) == 0 {
-		return errors.New("the broker has presented no certificate")
-	}
-	between := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
-		between.AddCert(c)
-	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
-	return err
 }
 
 func loadCA(file string) (*x509.CertPool, error) {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/history"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -29,12 +31,18 @@ type conn struct {
 	carrier  *clientconn.Conn
 	draining bool
 
-	who principal
+	who          principal
+	history      *history.Conn // nil: everything passes through; set before the carrier runs
+	historyWants bool          // of the last fetch; the carrier's calls follow each other
+	clientID     atomic.Pointer[string]
+	reads        reading
+	given        atomic.Int64 // bytes of the store in the answer that is being made
 }
 
 func newConn(g *Gateway, id int32, nc net.Conn) *conn {
 	c := &conn{g: g, id: id, nc: nc, peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), gone: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
+	c.reads.p = &g.principals
 	c.who.fallback = "Host:" + hostOf(nc.RemoteAddr())
 	return c
 }
@@ -138,6 +146,11 @@ func (c *conn) carry() error {
 	c.g.metrics.connections.WithLabelValues(label).Inc()
 	defer c.g.metrics.connections.WithLabelValues(label).Dec()
 	carrier := clientconn.New(clientconn.Socket(c.nc), l, clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout})
+	if h := c.g.history; h != nil {
+		c.history = h.Conn(carrier, history.Peer{Host: l.broker.Host, Addr: l.RemoteAddr(), Hooks: hooks{c}})
+		defer c.history.Close()
+		defer c.reads.close()
+	}
 	c.mu.Lock()
 	c.carrier, c.addr = carrier, l.broker.addr()
 	draining := c.draining

@@ -10,7 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rewind-kafka/rewind/internal/history"
+	"github.com/rewind-kafka/rewind/internal/remote"
 )
 
 // ErrClosed: the gateway has been closed.
@@ -24,6 +28,12 @@ type Gateway struct {
 	nodes   topology
 	metrics *metrics
 	notes   notes
+
+	history    *history.History // nil: everything passes through
+	reader     *remote.Reader
+	policy     atomic.Pointer[Policy]
+	principals principals
+	shadows    shadows
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -54,7 +64,12 @@ func New(o Options) (*Gateway, error) {
 	}
 	g := &Gateway{opts: o, log: o.Logger, ports: p, listeners: make(map[int32]*listener), conns: make(map[*conn]struct{}), notes: notes{last: make(map[string]time.Time)}}
 	g.nodes.brokers = make(map[int32]Broker)
+	g.principals.known = make(map[string]*usage)
+	g.policy.Store(&o.Policy)
 	g.metrics = newMetrics(o.Registerer, g)
+	if err := g.openHistory(); err != nil {
+		return nil, err
+	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g, nil
 }
@@ -174,6 +189,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 	<-drained
 	g.running.Wait()
+	if !again {
+		errs = append(errs, g.closeHistory())
+	}
 	return errors.Join(errs...)
 }
 

@@ -13,6 +13,7 @@ import (
 
 // Wants is the carrier's question which requests are answered here.
 func (c *conn) Wants(key, version int16) bool {
+	historyWants := c.history != nil && c.history.Wants(key, version) // it is to hear of every request
 	known := maxVersion(key)
 	if version > known {
 		c.g.metrics.unknown.Inc()
@@ -20,7 +21,8 @@ func (c *conn) Wants(key, version int16) bool {
 	}
 	switch key {
 	case keyFetch:
-		return version >= firstFetchNodes
+		c.historyWants = historyWants
+		return historyWants || version >= firstFetchNodes
 	case keyShareFetch:
 		return true
 	case keySaslHandshake:
@@ -37,7 +39,7 @@ func (c *conn) Answer(ctx context.Context, req wire.RequestHeader) (clientconn.A
 	case keyApiVersions:
 		return clientconn.Answer{Frame: net.Buffers{unknownVersions(req.CorrelationID)}}, nil
 	case keyFetch:
-		return c.passFetch(ctx, req)
+		return c.answerFetch(ctx, req)
 	case keyShareFetch:
 		return c.passShareFetch(ctx, req)
 	case keySaslHandshake, keySaslAuthenticate:

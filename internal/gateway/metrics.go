@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
 )
 
 // metrics are the gateway's own. Labels are few words of ours, broker ids and API names, never anything that a client sends.
@@ -15,6 +18,15 @@ type metrics struct {
 	dialFailed   prometheus.Counter
 	rewritten    *prometheus.CounterVec
 	unknown      prometheus.Counter
+
+	fetches      *prometheus.CounterVec
+	fetchedBytes *prometheus.CounterVec
+	located      prometheus.Counter
+	asked        *prometheus.CounterVec
+	fallbacks    *prometheus.CounterVec
+	ended        *prometheus.CounterVec
+	shadowed     *prometheus.CounterVec
+	reads        readMetrics
 }
 
 func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
@@ -33,9 +45,90 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		dialFailed:   single("dial_failures_total", "Connections to brokers that could not be made."),
 		rewritten:    counter("responses_rewritten_total", "Responses in which addresses of brokers were replaced.", "api"),
 		unknown:      single("unknown_requests_total", "Requests of a key or version that this gateway does not know, passed on as they are."),
+		fetches: counter("fetches_total", "Fetch answers with records by where those came from: read from the store here, from the brokers through a fetch of the gateway's, "+
+			"or passed through as they came. An answer from two places counts for both.", "path"),
+		fetchedBytes: counter("fetched_bytes_total", "Bytes of records in fetch answers, by where they came from; what passes through is counted as whole frames. "+
+			"What the cache gave is in store: store less store_read_bytes_total.", "path"),
+		located:   single("locations_total", "Partitions answered with a location (KIP-1248)."),
+		asked:     counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
+		fallbacks: counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
+		ended:     counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
+		shadowed:  counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
+	}
+	m.reads = readMetrics{
+		ranges: counter("store_reads_total", "Ranges read from the store, by result.", "result"),
+		bytes:  single("store_read_bytes_total", "Bytes that came from the store."),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "rewind", Subsystem: "gateway", Name: "store_read_seconds",
+			Help: "How long ranges took, to their last byte.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		events: counter("store_events_total", "What happened on the way of reads from the store.", "event"),
 	}
 	if r != nil {
 		r.MustRegister(m.connections, m.refused, m.limits, m.listenFailed, m.dialFailed, m.rewritten, m.unknown, portCollector{g})
+		r.MustRegister(m.fetches, m.fetchedBytes, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
+	}
+	if h := g.opts.History; r != nil && h != nil {
+		gauge := func(name, help string, value func() float64) {
+			r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "gateway", Name: name, Help: help}, value))
+		}
+		if b := h.Read.Budget; b != nil {
+			gauge("memory_in_use_bytes", "Memory of remote.read.memory.bytes that is in use.", func() float64 { return float64(b.InUse()) })
+		}
+		if h.Status != nil {
+			gauge("remote_segments", "Remote segments that are known, in any state.", func() float64 { return float64(h.Status().Segments) })
+			gauge("metadata_lag_records", "Records of the metadata topic that have not been read yet.", func() float64 { return float64(h.Status().Lag) })
+			gauge("metadata_ready", "1 when the metadata topic was read to the end that it had at the start.", func() float64 {
+				if h.Status().Ready {
+					return 1
+				}
+				return 0
+			})
+		}
+	}
+	return m
+}
+
+// fetched counts an answer's records.
+func (m *metrics) fetched(path string, bytes int) {
+	m.fetches.WithLabelValues(path).Inc()
+	m.fetchedBytes.WithLabelValues(path).Add(float64(bytes))
+}
+
+// readMetrics is what readers tell.
+type readMetrics struct {
+	ranges  *prometheus.CounterVec
+	bytes   prometheus.Counter
+	seconds prometheus.Histogram
+	events  *prometheus.CounterVec
+}
+
+func (m *readMetrics) RangeRead(bytes int64, took time.Duration, err error) {
+	m.bytes.Add(float64(bytes))
+	m.seconds.Observe(took.Seconds())
+	result := "whole"
+	if err != nil {
+		result = "failed"
+	}
+	m.ranges.WithLabelValues(result).Inc()
+}
+
+func (m *readMetrics) Count(e remote.Event) { m.events.WithLabelValues(string(e)).Inc() }
+
+// StoreMetrics are about requests to the store, made before a Gateway is: see Timed.
+type StoreMetrics struct {
+	firstByte prometheus.Histogram
+	failed    prometheus.Counter
+}
+
+// NewStoreMetrics registers them.
+func NewStoreMetrics(r prometheus.Registerer) *StoreMetrics {
+	m := &StoreMetrics{
+		firstByte: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "rewind", Subsystem: "gateway", Name: "store_first_byte_seconds",
+			Help: "From asking for a range of a segment to its first byte.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "gateway", Name: "store_refusals_total",
+			Help: "Ranges of segments that the store refused."}),
+	}
+	if r != nil {
+		r.MustRegister(m.firstByte, m.failed)
 	}
 	return m
 }

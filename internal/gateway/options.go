@@ -49,6 +49,11 @@ type Options struct {
 	// authentication, and where the brokers do not bear that, it lives on what passes by.
 	Brokers func(context.Context) ([]Broker, error)
 
+	// History is read from the store; nil: everything passes through.
+	History *History
+	// Policy to begin with.
+	Policy Policy
+
 	MaxConnections   int           // of clients; no limit if 0
 	MaxRequestBytes  int32         // of one request; 100 MiB if 0
 	IdleTimeout      time.Duration // of a connection without a request; 10 minutes if 0
@@ -95,6 +100,9 @@ func (o *Options) Validate() error {
 		other, twice := taken[port]
 		check(twice, "brokers %d and %d have the same port %d", other, id, port)
 		taken[port] = id
+	}
+	if h := o.History; h != nil {
+		check((h.Resolver == nil) == (h.Locations == nil), "history is found by a Resolver or by Locations, one of them")
 	}
 	check(o.AdvertisedPort < 0 || o.AdvertisedPort > math.MaxUint16, "advertised port %d", o.AdvertisedPort)
 	if len(errs) == 0 {
