@@ -22,7 +22,7 @@ import (
 
 // cluster is a Kafka of one broker that answers what a resolver asks, with answers that the test sets. It knows nothing else.
 type cluster struct {
-	t        *testing.T
+	t        testing.TB
 	listener net.Listener
 	done     sync.WaitGroup
 
@@ -62,7 +62,7 @@ const (
 	allOperations     = 1<<3 | 1<<8
 )
 
-func newCluster(t *testing.T, metadataPartitions int) *cluster {
+func newCluster(t testing.TB, metadataPartitions int) *cluster {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

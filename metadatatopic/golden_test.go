@@ -73,7 +73,7 @@ func answers(t *testing.T, p *golden.Partition) func(int32) (int32, int64) {
 	}
 }
 
-func open(t *testing.T, c *cluster, o metadatatopic.Options) *metadatatopic.Resolver {
+func open(t testing.TB, c *cluster, o metadatatopic.Options) *metadatatopic.Resolver {
 	t.Helper()
 	o.Seeds = []string{c.address()}
 	if o.Storage == nil {
@@ -88,7 +88,7 @@ func open(t *testing.T, c *cluster, o metadatatopic.Options) *metadatatopic.Reso
 }
 
 // until waits for what another goroutine brings about.
-func until(t *testing.T, what string, done func() bool) {
+func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -97,7 +97,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func ready(t *testing.T, r *metadatatopic.Resolver) {
+func ready(t testing.TB, r *metadatatopic.Resolver) {
 	t.Helper()
 	until(t, "the metadata topic to be read", r.Ready)
 }

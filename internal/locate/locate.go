@@ -8,10 +8,12 @@ package locate
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/remote"
@@ -112,9 +114,19 @@ func (s source) ReadRange(ctx context.Context, start, end int64) (io.ReadCloser,
 	return s.rsm.FetchLogSegment(ctx, s.m, start, end)
 }
 
-// objectName names a segment's object in errors. How the store really calls it is its layout's business.
+// objectName names a segment's object in errors. How the store really calls it is its layout's business. Every range has one, so it is made without fmt.
 func objectName(m *remotestorage.RemoteLogSegmentMetadata, what string) string {
-	return fmt.Sprintf("%020d-%s%s", m.StartOffset, m.ID, what)
+	const digits = 20
+	var b [64]byte
+	name := strconv.AppendInt(b[:digits:len(b)], m.StartOffset, 10)
+	n := len(name) - digits
+	for i := range digits - n {
+		name[i] = '0'
+	}
+	copy(name[digits-n:], name[digits:])
+	name = append(name[:digits], '-')
+	name = base64.RawURLEncoding.AppendEncode(name, m.ID[:])
+	return string(append(name, what...))
 }
 
 func placeError(m *remotestorage.RemoteLogSegmentMetadata, offset int64, what string, err error) error {

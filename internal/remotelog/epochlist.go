@@ -19,8 +19,7 @@ type epochList struct {
 // firstAfter is the place of the first segment whose data of the epoch starts after offset.
 func (l *epochList) firstAfter(s *slots, offset int64) int {
 	return sort.Search(len(l.order), func(i int) bool {
-		first, _ := s.span(l.order[i], l.epoch)
-		return first > offset
+		return s.first(l.order[i], l.epoch) > offset
 	})
 }
 

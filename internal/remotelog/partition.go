@@ -3,6 +3,7 @@ package remotelog
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"sync"
 
@@ -16,6 +17,8 @@ type Partition struct {
 	mu     sync.RWMutex
 	slots  slots
 	epochs []*epochList // ascending by epoch
+	// numbers are their epochs, side by side: a search that followed pointers would take most of a lookup's time.
+	numbers []int32
 	// copied is the last offset that was ever copied, on whatever lineage; -1 if none.
 	copied int64
 	// deleting is the state of the partition's deletion, -1 if none was recorded.
@@ -107,21 +110,18 @@ func (p *Partition) unlinkLocked(n uint32) {
 }
 
 func (p *Partition) epochLocked(epoch int32) *epochList {
-	i := sort.Search(len(p.epochs), func(i int) bool { return p.epochs[i].epoch >= epoch })
-	if i < len(p.epochs) && p.epochs[i].epoch == epoch {
+	if i, ok := slices.BinarySearch(p.numbers, epoch); ok {
 		return p.epochs[i]
 	}
 	return nil
 }
 
 func (p *Partition) openEpochLocked(epoch int32) *epochList {
-	i := sort.Search(len(p.epochs), func(i int) bool { return p.epochs[i].epoch >= epoch })
-	if i < len(p.epochs) && p.epochs[i].epoch == epoch {
-		return p.epochs[i]
+	i, ok := slices.BinarySearch(p.numbers, epoch)
+	if !ok {
+		p.numbers = slices.Insert(p.numbers, i, epoch)
+		p.epochs = slices.Insert(p.epochs, i, &epochList{epoch: epoch, highest: -1})
 	}
-	p.epochs = append(p.epochs, nil)
-	copy(p.epochs[i+1:], p.epochs[i:])
-	p.epochs[i] = &epochList{epoch: epoch, highest: -1}
 	return p.epochs[i]
 }
 
