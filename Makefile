@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-log test-tier test-library test-clients test-stores test-broker test-kill test-race clean
+.PHONY: all build demo test check peers lint test-golden test-aiven test-log test-tier test-library test-clients test-stores test-broker test-kill test-race clean
 
 all: build
 
@@ -25,7 +25,7 @@ test: peers lint
 
 # The packages with goroutines once more under the race detector, which needs a C compiler.
 RACE := . ./internal/remote/... ./internal/fetch/... ./internal/session/... ./internal/clientconn/... ./internal/partlog/... ./internal/tier/... ./internal/locate/... \
-	./internal/broker/... ./internal/fileserver/... ./httpfetcher/...
+	./internal/broker/... ./internal/fileserver/... ./httpfetcher/... ./bucket/aiven/...
 test-race:
 	@if command -v gcc >/dev/null || command -v cc >/dev/null; then echo "go test -race -short"; CGO_ENABLED=1 $(TEST_ENV) go test -race -short -timeout 20m -p 2 $(RACE); \
 	elif [ -n "$${CI:-}" ]; then echo "no C compiler for the race detector"; exit 1; \
@@ -42,6 +42,9 @@ lint:
 # One target a step of the house, each named for what it tests.
 test-golden:
 	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./internal/golden/...
+# Aiven's layout: every object that the plug-in wrote, byte for byte, and through resolver and reader.
+test-aiven:
+	$(GOTEST) -count=1 ./bucket/aiven/... ./internal/aivenwrite/...
 test-log:
 	$(GOTEST) -count=1 ./internal/batch/... ./internal/segment/... ./internal/epoch/... ./internal/producerstate/... ./internal/partlog/... ./internal/logdir/...
 test-tier:

@@ -25,7 +25,8 @@ var layers = [][]string{
 	{"internal/logdir", "internal/topics", "internal/control", "internal/fileserver", "internal/distance", "httpfetcher", "bucket",
 		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden", "internal/upstream"},
 	// The log, the store's drivers, reading segments.
-	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file", "bucket/aiven"},
+	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file", "bucket/aiven",
+		"internal/aivenwrite"},
 	// The log's other tier.
 	{"internal/locate", "internal/tier", "internal/resolve"},
 	// A client's fetches answered out of the store; resolving on somebody else's cluster.
@@ -48,6 +49,7 @@ var onlyIn = map[string][]string{
 	"github.com/Shopify/toxiproxy":     {"internal/storetest"},
 	module + "/internal/storetest":     {"internal/clienttest"},
 	module + "/internal/golden":        {},
+	module + "/internal/aivenwrite":    {"internal/bench", "internal/gatewaytest"},
 	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest", "internal/peers", "internal/clustertest"},
 	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
