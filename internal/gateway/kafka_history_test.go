@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	rewind "github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/internal/clustertest"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/metadatatopic"
+)
+
+// past is what a gateway needs to read a cluster's history.
+func past(t *testing.T, c *clustertest.Cluster, policy metadatatopic.Policy) *History {
+	t.Helper()
+	store, err := file.Open(c.Store(), file.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	m, err := bucket.NewManager(bucket.Options{Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+	r, err := metadatatopic.New(t.Context(), metadatatopic.Options{Seeds: c.Seeds(clustertest.Plaintext), Storage: Timed(m, NewStoreMetrics(nil)), Policy: policy, TxnIndexEmptyKnown: true, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	eventually(t, "the metadata topic to be read", r.Ready)
+	budget := remote.NewBudget(64 << 20)
+	cache := remote.NewCache(budget, 32<<20)
+	t.Cleanup(cache.Close)
+	return &History{Resolver: r, Offer: true, MaxFallbacks: 4, Read: remote.Options{Budget: budget, Cache: cache, ReadAhead: true, Hedge: true, Deadline: 20 * time.Second},
+		Status: func() Status {
+			s := r.Status()
+			return Status{Ready: s.Unread == 0, Segments: s.Segments, Lag: s.Lag, Err: s.Err}
+		}}
+}
+
+func storeBytes(g *Gateway) float64 {
+	return testutil.ToFloat64(g.metrics.fetchedBytes.WithLabelValues("store"))
+}
+
+func TestKafkaHistory(t *testing.T) {
+	c := clustertest.Start(t, clustertest.Options{})
+	topics := c.LoadAll(t, "history", 2, 100)
+	c.LoadTransactions(t, "txn", 2)
+	g := before(t, c, clustertest.Login{Protocol: clustertest.Plaintext}, func(o *Options) {
+		o.History, o.Registerer = past(t, c, metadatatopic.NotLocal), prometheus.NewRegistry()
+	})
+	seeds := []string{g.Addr().String()}
+	t.Run("plain", func(t *testing.T) {
+		for _, topic := range append(topics, "txn") {
+			for _, committed := range []bool{false, true} {
+				want := c.Records(t, topic, committed)
+				m, had := c.Meters(t, topic), storeBytes(g)
+				if d := clustertest.Difference(want, c.Read(t, seeds, topic, committed, kgo.WithHooks(onlyGateway{t, g}))); d != "" {
+					t.Errorf("%s, committed %t: %s", topic, committed, d)
+				}
+				// A transaction whose end is in the brokers' own log is theirs to judge.
+				if after := c.Meters(t, topic).Since(m); after.RemoteBytes > 0 && !(topic == "txn" && committed) {
+					t.Errorf("%s, committed %t: the broker has read %d bytes from the store", topic, committed, after.RemoteBytes)
+				}
+				if storeBytes(g) == had {
+					t.Errorf("%s, committed %t: nothing came from the store", topic, committed)
+				}
+			}
+		}
+	})
+	t.Run("kill switch", func(t *testing.T) {
+		g.SetPolicy(Policy{Off: true})
+		defer g.SetPolicy(Policy{})
+		had := storeBytes(g)
+		want := c.Records(t, topics[0], false)
+		if d := clustertest.Difference(want, c.Read(t, seeds, topics[0], false)); d != "" {
+			t.Error(d)
+		}
+		if storeBytes(g) != had {
+			t.Error("something came from the store")
+		}
+	})
+	t.Run("capable", func(t *testing.T) {
+		d, err := rewind.NewDialer(rewind.Options{AllowedRoots: []string{c.Store()}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for _, topic := range []string{topics[1], "txn"} {
+			want, had, located := c.Records(t, topic, true), storeBytes(g), testutil.ToFloat64(g.metrics.located)
+			got := c.Read(t, seeds, topic, true, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return d.DialContext(ctx, network, addr)
+			}))
+			if diff := clustertest.Difference(want, got); diff != "" {
+				t.Errorf("%s: %s", topic, diff)
+			}
+			if storeBytes(g) != had || testutil.ToFloat64(g.metrics.located) == located {
+				t.Errorf("%s: the gateway read %v bytes itself, and gave %v locations", topic, storeBytes(g)-had, testutil.ToFloat64(g.metrics.located)-located)
+			}
+		}
+	})
+}
