@@ -36,7 +36,7 @@ func (d *doctor) cluster(ctx context.Context) bool {
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	resp, err := req.RequestWith(limited, d.ask)
 	if err != nil {
-		what, do := unreachable(err)
+		what, do := d.unreachable(err)
 		d.rep.add(Problem, "cluster", do, "%s cannot be used: %s", strings.Join(d.o.Seeds, ","), what)
 		return false
 	}
@@ -51,7 +51,7 @@ func (d *doctor) cluster(ctx context.Context) bool {
 	for _, b := range d.brokers {
 		versions, err := d.versions(ctx, b.NodeID)
 		if err != nil {
-			what, _ := unreachable(err)
+			what, _ := d.unreachable(err)
 			lost = append(lost, fmt.Sprintf("%d at %s (%s)", b.NodeID, net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), what))
 			continue
 		}
@@ -106,16 +106,16 @@ func judgeVersions(newest map[int16]int16) []Finding {
 }
 
 // unreachable says in an operator's words why a connection does not come about.
-func unreachable(err error) (what, do string) {
+func (d *doctor) unreachable(err error) (what, do string) {
 	var (
 		authority x509.UnknownAuthorityError
 		host      x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
 		dns       *net.DNSError
 		first     *kgo.ErrFirstReadEOF
 	)
+	closed := errors.As(err, &first) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 	const config = "give the listener's security in --command-config FILE, as to Kafka's tools"
 	switch {
 	case errors.As(err, &authority):
@@ -126,7 +126,10 @@ func unreachable(err error) (what, do string) {
 		return invalid.Error(), "renew the broker's certificate"
 	case errors.As(err, &record):
 		return "it does not speak TLS", "the port is another listener's, or security.protocol is to be PLAINTEXT or SASL_PLAINTEXT"
-	case errors.As(err, &alert) && (alert == 116 || alert == 42): // certificate required, bad certificate
+	case strings.Contains(err.Error(), "tls: bad certificate"), strings.Contains(err.Error(), "tls: certificate required"): // alerts have no type
+		if d.o.Client.HasCertificate() {
+			return "it does not accept our client certificate", "give one of an authority that the brokers trust in ssl.keystore.location"
+		}
 		return "it demands a client certificate", demandsCertificate
 	case strings.Contains(err.Error(), "plaintext connection speaking to a tls endpoint"):
 		return "it speaks TLS", config + ": security.protocol is SSL or SASL_SSL"
@@ -140,7 +143,9 @@ func unreachable(err error) (what, do string) {
 		return dns.Error(), "use a name that this machine knows"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nobody listens there", "check host and port, and that the broker runs"
-	case errors.As(err, &first), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+	case closed && d.o.Client.TLS() != nil:
+		return "it closes the connection in the TLS handshake: it does not speak TLS", "the port is another listener's, or security.protocol is to be PLAINTEXT or SASL_PLAINTEXT"
+	case closed:
 		return "it closes the connection at once: it expects TLS or SASL, or another protocol altogether", config
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "no answer in time", "check host and port and the firewalls between; a listener that expects TLS may look like this too"

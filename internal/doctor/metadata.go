@@ -66,7 +66,7 @@ func (d *doctor) judgeMetadataError(err error) Finding {
 	case errors.Is(err, metadatatopic.ErrNotAllowed):
 		r.add(Problem, checkMetadata, d.grant("--operation Read --operation Describe --topic "+metadatatopic.DefaultTopic), "%v", err)
 	default:
-		what, do := unreachable(err)
+		what, do := d.unreachable(err)
 		r.add(Problem, checkMetadata, do, "it cannot be read: %s", what)
 	}
 	return r.Findings[0]

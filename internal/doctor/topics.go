@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/metadatatopic"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -114,7 +115,7 @@ func (d *doctor) tieredTopics(ctx context.Context) []string {
 	}
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, t := range resp.Topics {
-		if t.Topic == nil || t.IsInternal || t.ErrorCode != 0 {
+		if t.Topic == nil || t.IsInternal || *t.Topic == metadatatopic.DefaultTopic || t.ErrorCode != 0 {
 			continue
 		}
 		r := kmsg.NewDescribeConfigsRequestResource()
