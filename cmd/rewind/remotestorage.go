@@ -88,3 +88,9 @@ func (f storageFlags) options() (storageOptions, error) {
 	}
 	return o, nil
 }
+
+// storeName is a store's URL without parameters, which may be confidential.
+func storeName(rawURL string) string {
+	name, _, _ := strings.Cut(rawURL, "?")
+	return name
+}
