@@ -39,6 +39,7 @@ type fakeBroker struct {
 	maxFetch     int16                                                        // newest Fetch version
 	fetchError   func(p *fakePart, offset int64, askedForLocation bool) int16 // of a partition
 	loseSessions bool
+	nodes        []wire.Node
 	denied       func(user, topic string) bool // who may not read what
 	// seenRemoteMax hears of KIP-1178's limit in each partition of a fetch.
 	seenRemoteMax func(int32)

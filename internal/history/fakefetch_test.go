@@ -49,7 +49,7 @@ func (b *fakeBroker) fetch(req *kmsg.FetchRequest, user string) *wire.FetchRespo
 		}
 		if ready || late || closed {
 			b.seen(f.Parts, results)
-			return &wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
+			return &wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results), Nodes: b.nodes}
 		}
 	}
 }

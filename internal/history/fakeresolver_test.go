@@ -22,6 +22,7 @@ type fakeResolver struct {
 	unknown  bool                                                                // Known knows nothing
 	fault    func(p *fakePart, start, end int64) (io.ReadCloser, error, bool)    // of the store
 	resolve  func(ctx context.Context, q resolve.Question) (remote.Range, error) // in place of the true answer, unless both are zero
+	local    map[*fakePart]bool                                                  // Local says yes to all of it
 	refuse   bool                                                                // offers nothing
 	learnt   []resolve.Learnt
 	moved    int
@@ -81,10 +82,15 @@ func (r *fakeResolver) Known(tp remotestorage.TopicIDPartition) (resolve.Facts, 
 
 func (r *fakeResolver) Local(tp remotestorage.TopicIDPartition, offset int64) bool {
 	r.mu.Lock()
-	notReady := r.notReady
+	local := r.notReady
+	if len(r.local) > 0 {
+		r.b.mu.Lock()
+		local = local || r.local[r.find(tp)]
+		r.b.mu.Unlock()
+	}
 	r.mu.Unlock()
 	f, ok := r.Known(tp)
-	return notReady || ok && offset >= f.LocalStart
+	return local || ok && offset >= f.LocalStart
 }
 
 func (r *fakeResolver) Resolve(ctx context.Context, q resolve.Question) (remote.Range, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/remote"
@@ -154,6 +153,11 @@ func (p *partition) search(ctx context.Context, f *finding) (found, error) {
 	case f.offset < facts.LogStart || f.offset >= facts.HighWatermark || r.Local(tp, f.offset):
 		return found{}, remote.ErrLocal
 	}
+	p.mu.Lock()
+	if p.finding == f {
+		p.setFactsLocked(facts) // an answer that cannot wait for the rest is true of the partition all the same
+	}
+	p.mu.Unlock()
 	res := found{facts: facts, q: resolve.Question{
 		TP: tp, Offset: f.offset, Committed: f.committed, CurrentLeaderEpoch: f.epoch, LastFetchedEpoch: f.lastEpoch,
 	}}
@@ -180,7 +184,7 @@ func (p *partition) search(ctx context.Context, f *finding) (found, error) {
 func (p *partition) offerLocked(f *finding, res found) {
 	part := wire.FetchPartition{Partition: p.key.partition, PreferredReadReplica: -1, Location: res.location}
 	if f.committed {
-		part.Aborted = slices.Concat([]wire.AbortedTransaction{}, res.rng.Aborted)
+		part.Aborted = append(make([]wire.AbortedTransaction, 0, len(res.rng.Aborted)), res.rng.Aborted...) // empty is not null: it says that there is none
 	}
 	p.held = &held{question: f.question, part: part, tp: res.q.TP, at: time.Now()}
 	p.setFactsLocked(res.facts)

@@ -1,12 +1,14 @@
 package history
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/clientconn"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
@@ -213,8 +215,8 @@ func (p *partition) brought(d *demand) (int, bool) {
 
 // ended counts the end of direct reading, and sends the question on to the broker.
 func (p *partition) ended(err error) {
-	if p.c.ctx.Err() != nil {
-		return
+	if p.c.ctx.Err() != nil || errors.Is(err, clientconn.ErrClosed) {
+		return // no news of the store
 	}
 	reason, fellBack := reasonOf(err)
 	p.c.ended(p.key, reason, fellBack, err)

@@ -95,6 +95,35 @@ func TestIncremental(t *testing.T) {
 	}
 }
 
+// TestNoted: what another answer told counts as told.
+func TestNoted(t *testing.T) {
+	cache, c := NewCache(10), &Client{}
+	a, b := partOf("a", 0, 0), partOf("b", 1, 0)
+	f, _ := exchange(t, cache, c, quiet, a, b)
+	for _, tt := range []struct {
+		name string
+		told Told
+		want int
+	}{
+		{"the same", Told{HighWatermark: 10, LastStableOffset: 10}, 0},
+		{"a high watermark that is not true any more", Told{HighWatermark: 20, LastStableOffset: 10}, 1},
+		{"an error", Told{HighWatermark: 10, LastStableOffset: 10, Failed: true}, 1},
+	} {
+		tt.told.Topic, tt.told.Partition = "b", 1
+		f.Note(tt.told)
+		var topics []wire.FetchTopic
+		if f, topics = exchange(t, cache, c, quiet, a, b); count(topics) != tt.want {
+			t.Errorf("%s: %d partitions answered, want %d", tt.name, count(topics), tt.want)
+		}
+	}
+	f.Note(Told{Topic: "a", Records: true, HighWatermark: 10, LastStableOffset: 10})
+	if f, _ = exchange(t, cache, c, quiet, a, b); f.Parts[1].Topic != "a" {
+		t.Error("a partition that gave records is not read last")
+	}
+	f.Note(Told{Topic: "unknown"}) // nothing to take note of
+	(&Fetch{}).Note(Told{})
+}
+
 func TestForgottenAndChanged(t *testing.T) {
 	cache, c := NewCache(10), &Client{}
 	exchange(t, cache, c, quiet, partOf("a", 0, 0), partOf("a", 1, 0), partOf("b", 0, 0))
