@@ -10,6 +10,8 @@ import (
 type epochList struct {
 	epoch int32
 	order []uint32
+	// starts are where that data starts: a search that looked into the segments themselves would wait for memory at each step.
+	starts []int64
 	// longest is the largest number of offsets that any segment ever had of this epoch. It bounds how far back a segment that holds an offset can start.
 	longest int64
 	// highest is the last offset of the epoch that was ever copied. It outlives the segments (as in Apache Kafka, whose latest tiered offset stays after a deletion).
@@ -17,10 +19,8 @@ type epochList struct {
 }
 
 // firstAfter is the place of the first segment whose data of the epoch starts after offset.
-func (l *epochList) firstAfter(s *slots, offset int64) int {
-	return sort.Search(len(l.order), func(i int) bool {
-		return s.first(l.order[i], l.epoch) > offset
-	})
+func (l *epochList) firstAfter(offset int64) int {
+	return sort.Search(len(l.starts), func(i int) bool { return l.starts[i] > offset })
 }
 
 func (l *epochList) insert(s *slots, n uint32) {
@@ -30,12 +30,9 @@ func (l *epochList) insert(s *slots, n uint32) {
 	}
 	l.longest = max(l.longest, last-first+1)
 	l.highest = max(l.highest, last)
-	at := l.firstAfter(s, first)
-	if at == len(l.order) {
-		l.order = append(l.order, n)
-		return
-	}
+	at := l.firstAfter(first)
 	l.order = slices.Insert(l.order, at, n)
+	l.starts = slices.Insert(l.starts, at, first)
 }
 
 func (l *epochList) remove(s *slots, n uint32) {
@@ -43,30 +40,26 @@ func (l *epochList) remove(s *slots, n uint32) {
 	if first > last {
 		return
 	}
-	for i := l.firstAfter(s, first) - 1; i >= 0; i-- {
+	for i := l.firstAfter(first) - 1; i >= 0 && l.starts[i] == first; i-- {
 		if l.order[i] != n {
-			if f, _ := s.span(l.order[i], l.epoch); f < first {
-				return
-			}
 			continue
 		}
 		if i == 0 { // retention deletes from the front; moving a million entries for each would take hours
-			l.order = l.order[1:]
+			l.order, l.starts = l.order[1:], l.starts[1:]
 			return
 		}
-		l.order = slices.Delete(l.order, i, i+1)
+		l.order, l.starts = slices.Delete(l.order, i, i+1), slices.Delete(l.starts, i, i+1)
 		return
 	}
 }
 
 // holder finds the segment that holds offset, the one that starts last if several do.
 func (l *epochList) holder(s *slots, offset int64) (uint32, bool) {
-	for i := l.firstAfter(s, offset) - 1; i >= 0; i-- {
-		first, last := s.span(l.order[i], l.epoch)
-		if last >= offset {
+	for i := l.firstAfter(offset) - 1; i >= 0; i-- {
+		if _, last := s.span(l.order[i], l.epoch); last >= offset {
 			return l.order[i], true
 		}
-		if first <= offset-l.longest {
+		if l.starts[i] <= offset-l.longest {
 			break
 		}
 	}
@@ -74,16 +67,13 @@ func (l *epochList) holder(s *slots, offset int64) (uint32, bool) {
 }
 
 // nextAfter finds the first segment whose data of the epoch starts after offset. Of several with the same start, the last is the valid one.
-func (l *epochList) nextAfter(s *slots, offset int64) (n uint32, first int64, ok bool) {
-	i := l.firstAfter(s, offset)
+func (l *epochList) nextAfter(offset int64) (n uint32, first int64, ok bool) {
+	i := l.firstAfter(offset)
 	if i == len(l.order) {
 		return 0, 0, false
 	}
-	first, _ = s.span(l.order[i], l.epoch)
-	for i+1 < len(l.order) {
-		if f, _ := s.span(l.order[i+1], l.epoch); f != first {
-			break
-		}
+	first = l.starts[i]
+	for i+1 < len(l.order) && l.starts[i+1] == first {
 		i++
 	}
 	return l.order[i], first, true

@@ -58,7 +58,7 @@ func (p *Partition) findLocked(lineage Lineage, offset int64) (n uint32, at int6
 			if n, ok := l.holder(&p.slots, offset); ok {
 				return n, offset, true
 			}
-			if n, first, ok := l.nextAfter(&p.slots, offset); ok && first < end {
+			if n, first, ok := l.nextAfter(offset); ok && first < end {
 				return n, first, true
 			}
 		}

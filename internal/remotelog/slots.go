@@ -88,15 +88,6 @@ func (s *slots) epochsOf(n uint32, scratch *[1]remotestorage.EpochStart) []remot
 	return scratch[:]
 }
 
-// first is where span begins, for the many times that a search wants only that.
-func (s *slots) first(n uint32, epoch int32) int64 {
-	if v := &s.all[n]; v.epochs == oneEpoch && v.epoch == epoch {
-		return v.start
-	}
-	first, _ := s.span(n, epoch)
-	return first
-}
-
 // span gives the offsets, both inclusive, that an epoch has in a segment; empty (first > last) if none.
 func (s *slots) span(n uint32, epoch int32) (first, last int64) {
 	v := &s.all[n]
