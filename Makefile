@@ -61,5 +61,10 @@ test-clients:
 test-kill:
 	REWIND_KILL_ROUNDS=200 $(TEST_ENV) go test -timeout 2h -count=1 -v ./internal/killtest
 
+# What standing between client and broker costs, against a proxy that only copies, in one run. PROXY_CHECK=check fails below the bounds: for a quiet machine.
+PROXY_CHECK ?= print
+bench-proxy:
+	REWIND_BENCH_PROXY=$(PROXY_CHECK) go test -count=1 -v -timeout 10m -run TestProxyRatios ./internal/clientconn | grep -v '^==='
+
 clean:
 	rm -rf bin

@@ -19,6 +19,10 @@ const (
 
 	// headPeek is how much of a request is looked at before it is decided what to do with it: the header, and a produce's acks.
 	headPeek = 4 << 10
+
+	// Most clients send small requests. One that sends large ones gets a larger buffer: with the small one a frame took a tenth more CPU.
+	smallBuffer = 4 * headPeek
+	largeBuffer = 64 << 10
 )
 
 // requestReader is the state of the goroutine that reads the client's requests.
@@ -34,7 +38,7 @@ type requestReader struct {
 }
 
 func (c *Conn) readRequests(h Handler) error {
-	r := &requestReader{c: c, h: h, br: bufio.NewReaderSize(c.client, 4*headPeek), failed: make(chan error, 1)}
+	r := &requestReader{c: c, h: h, br: bufio.NewReaderSize(c.client, smallBuffer), failed: make(chan error, 1)}
 	err := r.run()
 	c.Close()
 	if r.answering != nil {
@@ -276,6 +280,7 @@ func (r *requestReader) forwardStream(size int, s *slot, p *pending) error {
 		}
 	}
 	p.slot = s
+	defer r.roomFor(size)
 	return r.c.inTurn(p, func(correlationID int32) error {
 		left := 4 + size
 		if !p.raw {
@@ -287,6 +292,13 @@ func (r *requestReader) forwardStream(size int, s *slot, p *pending) error {
 		}
 		return stream{from: r.br, src: r.c.clientTCP, dst: r.c.upstreamTCP, write: r.c.writeUpstream}.pass(left)
 	})
+}
+
+// roomFor changes to the larger buffer behind a large request, when the smaller one happens to be empty.
+func (r *requestReader) roomFor(size int) {
+	if size >= spliceFrom && r.br.Size() < largeBuffer && r.br.Buffered() == 0 {
+		r.br = bufio.NewReaderSize(r.c.client, largeBuffer)
+	}
 }
 
 // forwardFrame sends a request that was read whole.
