@@ -36,6 +36,7 @@ type conn struct {
 	historyWants bool          // of the last fetch; the carrier's calls follow each other
 	clientID     atomic.Pointer[string]
 	reads        reading
+	tasks        sync.WaitGroup
 	given        atomic.Int64 // bytes of the store in the answer that is being made
 }
 
@@ -162,7 +163,9 @@ func (c *conn) carry() error {
 	if b, ok := c.g.nodes.find(id); ok && b.addr() != l.broker.addr() {
 		carrier.Drain()
 	}
-	return carrier.Run(c)
+	err = carrier.Run(c)
+	c.tasks.Wait()
+	return err
 }
 
 // handshake speaks TLS with the client, if it is to be spoken.

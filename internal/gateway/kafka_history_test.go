@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	rewind "github.com/rewind-kafka/rewind"
@@ -107,6 +109,96 @@ func TestKafkaHistory(t *testing.T) {
 			if storeBytes(g) != had || testutil.ToFloat64(g.metrics.located) == located {
 				t.Errorf("%s: the gateway read %v bytes itself, and gave %v locations", topic, storeBytes(g)-had, testutil.ToFloat64(g.metrics.located)-located)
 			}
+		}
+	})
+}
+
+func TestKafkaHistoryForWhom(t *testing.T) {
+	c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
+	c.Load(t, "past", 1, "lz4", 200)
+	login := clustertest.Login{Protocol: clustertest.SASL, Mechanism: clustertest.ScramSHA256, User: clustertest.Admin}
+	g := before(t, c, login, func(o *Options) {
+		o.History, o.Registerer = past(t, c, metadatatopic.NotLocal), prometheus.NewRegistry()
+	})
+	want := c.Records(t, "past", false)
+	// read gives what a user sees, and how many bytes of it came from the store.
+	read := func(t *testing.T, l clustertest.Login, opts ...kgo.Opt) float64 {
+		t.Helper()
+		had := storeBytes(g)
+		if d := clustertest.Difference(want, c.Read(t, []string{g.Addr().String()}, "past", false, append(c.KgoOptions(l), opts...)...)); d != "" {
+			t.Error(d)
+		}
+		return storeBytes(g) - had
+	}
+	t.Run("by principal", func(t *testing.T) {
+		defer g.SetPolicy(Policy{})
+		for _, m := range clustertest.Mechanisms {
+			l := clustertest.Login{Protocol: clustertest.SASL, Mechanism: m, User: clustertest.Admin}
+			g.SetPolicy(Policy{Principals: []string{"User:" + clustertest.Admin}})
+			if read(t, l) == 0 {
+				t.Errorf("%s: nothing from the store for who is named", m)
+			}
+			g.SetPolicy(Policy{Principals: []string{"User:somebody", "User:else*"}})
+			if read(t, l) > 0 {
+				t.Errorf("%s: something from the store for who is not named", m)
+			}
+		}
+	})
+	t.Run("by client id and topic", func(t *testing.T) {
+		defer g.SetPolicy(Policy{})
+		g.SetPolicy(Policy{ClientIDs: []string{"back*"}, Topics: []string{"p*"}})
+		if read(t, login, kgo.ClientID("backfill-7")) == 0 || read(t, login, kgo.ClientID("other")) > 0 {
+			t.Error("not by client id")
+		}
+		g.SetPolicy(Policy{TopicsExcluded: []string{"past"}})
+		if read(t, login) > 0 {
+			t.Error("something from the store of a topic that is left out")
+		}
+	})
+	t.Run("not allowed", func(t *testing.T) {
+		k := through(t, c, g, clustertest.Login{Protocol: clustertest.SASL, Mechanism: clustertest.Plain, User: clustertest.Alice},
+			kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"past": {0: kgo.NewOffset().At(0)}}))
+		had := storeBytes(g)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		f := k.PollFetches(ctx)
+		if err := f.Err(); !errors.Is(err, kerr.TopicAuthorizationFailed) || f.NumRecords() > 0 {
+			t.Errorf("%d records, %v", f.NumRecords(), err)
+		}
+		if storeBytes(g) != had {
+			t.Error("records of the store went to who may not read them")
+		}
+	})
+	t.Run("shadow", func(t *testing.T) {
+		defer g.SetPolicy(Policy{})
+		g.SetPolicy(Policy{ShadowPerMillion: 1_000_000})
+		count := func(result string) float64 { return testutil.ToFloat64(g.metrics.shadowed.WithLabelValues(result)) }
+		if read(t, login) == 0 {
+			t.Error("nothing from the store")
+		}
+		eventually(t, "a comparison", func() bool { return count("same") > 0 })
+		if count("different") > 0 || count("not-compared") > 0 {
+			t.Errorf("%v differ, %v were not compared", count("different"), count("not-compared"))
+		}
+	})
+	t.Run("bytes a second", func(t *testing.T) {
+		defer g.SetPolicy(Policy{})
+		g.SetPolicy(Policy{BytesPerSecond: 10_000})
+		began := time.Now()
+		n := read(t, login)
+		// The first second's worth is free; the last answer's throttling may still be to come when all is read.
+		if took := time.Since(began); n < 20_000 || took < time.Second || testutil.ToFloat64(g.metrics.limits.WithLabelValues("principal-bytes")) == 0 {
+			t.Errorf("%v bytes in %v at 10000 a second", n, took)
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		defer g.SetPolicy(Policy{})
+		g.SetPolicy(Policy{Connections: 1})
+		eventually(t, "the last reader to go", func() bool { return g.principals.begin("User:"+clustertest.Admin, 1) })
+		defer g.principals.end("User:" + clustertest.Admin)
+		read(t, login)
+		if testutil.ToFloat64(g.metrics.limits.WithLabelValues("principal-connections")) == 0 {
+			t.Error("the limit was not met")
 		}
 	})
 }
