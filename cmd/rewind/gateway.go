@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/control"
 	"github.com/rewind-kafka/rewind/internal/gateway"
 )
 
@@ -33,6 +34,7 @@ type gatewayCmd struct {
 	Resolve       string   `help:"Who knows where history lies, metadata or upstream: resolve."`
 	HTTPListen    string   `help:"host:port for /metrics and /healthz: http.listen."`
 	Set           []string `help:"Any other key, as name=value." placeholder:"NAME=VALUE" sep:"none"`
+	Control    bool     `hidden:"" help:"Answer on standard output, and stop when standard input ends."`
 }
 
 func (c *gatewayCmd) configuration() (*config.Gateway, error) {
@@ -115,6 +117,10 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	front.health(func(w io.Writer) error { return gatewayHealth(w, g, past.options) })
 	front.start()
 	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
+	if c.Control {
+		ready := control.Ready{Addr: g.Bootstrap()}
+		return control.Serve(ctx, os.Stdin, os.Stdout, ready, func() (bytesSent, fetches int64) { return 0, 0 })
+	}
 	for {
 		select {
 		case <-ctx.Done():
