@@ -85,7 +85,7 @@ func (f *facts) forget(p *partition) {
 }
 
 // want keeps the partition's facts fresh from now on.
-func (f *facts) want(p *partition) { p.asked.Store(int64(time.Since(f.epoch))) }
+func (f *facts) want(p *partition, now time.Time) { p.asked.Store(int64(now.Sub(f.epoch))) }
 
 // idle is how long nobody has wanted the partition.
 func (f *facts) idle(p *partition) time.Duration {
@@ -106,8 +106,8 @@ func wait[T any](ctx context.Context, f *facts, tp remotestorage.TopicIDPartitio
 	before := -1
 	var timeout <-chan time.Time
 	for {
-		f.want(p)
 		now := time.Now()
+		f.want(p, now)
 		p.mu.Lock()
 		if p.gone != nil && now.Sub(p.goneAt) <= maxAgeStart/2 {
 			defer p.mu.Unlock()

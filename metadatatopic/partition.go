@@ -174,6 +174,7 @@ func (p *partition) doubt() {
 
 // view is what resolving needs to know: internal/locate's View, as of one moment.
 type view struct {
+	of                   *partition
 	lineage              *epoch.Cache
 	first                int64 // where lineage begins
 	leaderEpoch          int32
@@ -186,12 +187,20 @@ func (v *view) LogStart() int64       { return v.logStart }
 // LocalAborted: the brokers' local logs cannot be seen from here. Reads that need them are the brokers'.
 func (v *view) LocalAborted(int64, int64) ([]segment.AbortedTxn, bool) { return nil, false }
 
+// changed tells whether what was known when the view was taken does not hold any more.
+func (v *view) changed() bool {
+	p := v.of
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.moved || p.lineage != v.lineage || p.offsets[kindStart].offset > v.logStart || p.gone != nil
+}
+
 func (p *partition) viewLocked(now time.Time) (view, bool) {
 	start, local := p.offsets[kindStart], p.offsets[kindLocal]
 	if p.moved || p.gone != nil || p.learnt < 0 || p.learnt != p.epoch || now.Sub(p.led) > maxAgeStart || !start.within(now, maxAgeStart) || !local.within(now, maxAgeStart) {
 		return view{}, false
 	}
-	return view{lineage: p.lineage, first: p.first, leaderEpoch: p.epoch, logStart: start.offset, localStart: max(local.offset, start.offset)}, true
+	return view{of: p, lineage: p.lineage, first: p.first, leaderEpoch: p.epoch, logStart: start.offset, localStart: max(local.offset, start.offset)}, true
 }
 
 func (p *partition) factsLocked(now time.Time) (resolve.Facts, bool) {

@@ -44,10 +44,11 @@ func (r *Resolver) Known(tp remotestorage.TopicIDPartition) (resolve.Facts, bool
 	if p == nil {
 		return resolve.Facts{}, false
 	}
-	r.facts.want(p)
+	now := time.Now()
+	r.facts.want(p, now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.factsLocked(time.Now())
+	return p.factsLocked(now)
 }
 
 // Local implements resolve.Resolver. It asks nobody: a reader of the newest records is told apart by what the metadata topic has said, without a fact of its
@@ -111,7 +112,7 @@ func (r *Resolver) Resolve(ctx context.Context, q resolve.Question) (remote.Rang
 		if errors.Is(err, locate.ErrHole) && r.unknown(d, q, &v) {
 			err = &remote.PlaceError{TopicIDPartition: q.TP, Offset: q.Offset, Err: errUnknown}
 		}
-		if !r.changed(q.TP, &v) {
+		if !v.changed() {
 			return rng, err
 		}
 		if try == 2 { // it changed each time while the store was asked
@@ -172,17 +173,6 @@ func (r *Resolver) unknown(d *reading, q resolve.Question, v *view) bool {
 	}
 	first, ok := p.Lookup(v.lineage, v.logStart)
 	return !ok || q.Offset < first.First
-}
-
-// changed tells whether what was known when a range was sought does not hold any more.
-func (r *Resolver) changed(tp remotestorage.TopicIDPartition, v *view) bool {
-	p := r.facts.peek(tp)
-	if p == nil {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.moved || p.lineage != v.lineage || p.offsets[kindStart].offset > v.logStart || p.gone != nil
 }
 
 // Location implements resolve.Resolver.

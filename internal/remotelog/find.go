@@ -53,11 +53,14 @@ func (p *Partition) findLocked(lineage Lineage, offset int64) (n uint32, at int6
 		e, offset = entries[0].LeaderEpoch, entries[0].StartOffset
 	}
 	for {
-		_, end := lineage.EndOffsetFor(e, math.MaxInt64)
-		if l := p.epochLocked(e); l != nil {
+		l := p.epochLocked(e)
+		if l != nil {
 			if n, ok := l.holder(&p.slots, offset); ok {
 				return n, offset, true
 			}
+		}
+		_, end := lineage.EndOffsetFor(e, math.MaxInt64)
+		if l != nil {
 			if n, first, ok := l.nextAfter(offset); ok && first < end {
 				return n, first, true
 			}
