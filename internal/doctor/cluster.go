@@ -23,6 +23,7 @@ const (
 	keyFetch         = 1
 	keyListOffsets   = 2
 	keyEpochs        = 23
+	keyDescribeACLs  = 29
 	fetchTags        = 12 // the first Fetch that has room for our fields
 	listOffsetsLocal = 8  // the first ListOffsets that knows the local log start offset
 	listOffsetsTier  = 9  // and the last tiered one
@@ -47,7 +48,7 @@ func (d *doctor) cluster(ctx context.Context) bool {
 	}
 	d.rep.add(OK, "cluster", "", "cluster%s answers: %d brokers; connected by %s", id, len(d.brokers), d.o.Client)
 	var lost []string
-	oldest := map[int16]int16{}
+	d.newest = make(map[int16]int16)
 	for _, b := range d.brokers {
 		versions, err := d.versions(ctx, b.NodeID)
 		if err != nil {
@@ -56,8 +57,8 @@ func (d *doctor) cluster(ctx context.Context) bool {
 			continue
 		}
 		for key, v := range versions {
-			if old, ok := oldest[key]; !ok || v < old {
-				oldest[key] = v
+			if old, ok := d.newest[key]; !ok || v < old {
+				d.newest[key] = v
 			}
 		}
 	}
@@ -66,7 +67,7 @@ func (d *doctor) cluster(ctx context.Context) bool {
 			"brokers that cannot be reached from here: %s", strings.Join(lost, ", "))
 	}
 	if len(lost) < len(d.brokers) {
-		d.rep.Findings = append(d.rep.Findings, judgeVersions(oldest)...)
+		d.rep.Findings = append(d.rep.Findings, judgeVersions(d.newest)...)
 	}
 	return true
 }

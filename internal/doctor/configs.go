@@ -70,11 +70,16 @@ const (
 // judgeBrokers tells whether tiered storage is on, and the plug-in that the brokers run.
 func judgeBrokers(brokers map[int32]map[string]string) (findings []Finding, plugin string) {
 	var r Report
-	var off, elsewhere []string
+	var off, elsewhere, strange []string
 	plugins := make(map[string]bool)
 	for _, id := range slices.Sorted(maps.Keys(brokers)) {
 		c := brokers[id]
-		if c[keySystem] != "true" {
+		system, ok := c[keySystem]
+		if !ok {
+			strange = append(strange, strconv.Itoa(int(id)))
+			continue
+		}
+		if system != "true" {
 			off = append(off, strconv.Itoa(int(id)))
 			continue
 		}
@@ -95,6 +100,8 @@ func judgeBrokers(brokers map[int32]map[string]string) (findings []Finding, plug
 		r.add(Problem, "tiering", "set "+keySystem+"=true and a "+keyStorageClass+" on every broker; this takes a restart", "tiered storage is off on brokers %s", strings.Join(off, ", "))
 	case len(elsewhere) > 0:
 		r.add(Problem, "tiering", "history can be read directly only where brokers keep its metadata in __remote_log_metadata ("+topicBased+")", "the metadata of remote segments is kept by %s", elsewhere[0])
+	case len(strange) > 0: // a Rewind broker, for one
+		r.add(OK, "tiering", "", "brokers %s do not have Apache Kafka's "+keySystem+": what is tiered is seen by the metadata topic", strings.Join(strange, ", "))
 	case len(names) > 1:
 		r.add(Warning, "tiering", "look at "+keyStorageClass+" of the brokers", "the brokers run different plug-ins: %s", strings.Join(names, ", "))
 	default:

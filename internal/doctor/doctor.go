@@ -61,8 +61,9 @@ type doctor struct {
 
 	rep     Report
 	brokers []kmsg.MetadataResponseBroker
-	plugin  string // class of the brokers' RemoteStorageManager, "" if not known
-	read    bool   // a segment was read and understood
+	newest  map[int16]int16 // versions of each API that all brokers have
+	plugin  string          // class of the brokers' RemoteStorageManager, "" if not known
+	read    bool            // a segment was read and understood
 	topics  []*topic
 }
 

@@ -329,7 +329,7 @@ func TestSecurity(t *testing.T) {
 // properties are those of a Java client, as one has them in a file.
 func properties(c *clustertest.Cluster, l clustertest.Login) string {
 	var s strings.Builder
-	for k, v := range c.JavaProperties(l) {
+	for k, v := range l.JavaProperties(c.Authority().CertFile) {
 		fmt.Fprintf(&s, "%s=%s\n", k, v)
 	}
 	return s.String()
