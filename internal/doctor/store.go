@@ -54,7 +54,7 @@ func (d *doctor) storeError(err error) (what, do string) {
 		return what, "check that --store names the bucket (and ?prefix=, --prefix) that the brokers' plug-in writes to, and --layout"
 	case errors.Is(err, remotestorage.ErrUnsupported):
 		return what, "such segments are left to the brokers"
-	case errors.Is(err, remote.ErrDamaged), errors.Is(err, batch.ErrCorrupt):
+	case errors.Is(err, remote.ErrDamaged), errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrShort):
 		return what, "check --layout; if it is right the object is damaged: compare it with what the broker serves"
 	case errors.Is(err, context.DeadlineExceeded):
 		return what, "the store does not answer in time: check the endpoint, the network and the firewalls between"
