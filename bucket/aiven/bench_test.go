@@ -4,15 +4,19 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"errors"
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/aivenwrite"
+	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -66,6 +70,7 @@ func BenchmarkRead(b *testing.B) {
 						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
 						b.SetBytes(int64(len(log)))
 						b.ReportAllocs()
+						defer cpuPerGiB(b, int64(len(log)))()
 						for b.Loop() {
 							m.chunks.forgetIdle()
 							if ranges {
@@ -125,4 +130,93 @@ func discard(tb testing.TB, m *Manager, md remotestorage.RemoteLogSegmentMetadat
 	if err := r.Close(); err != nil || n != end-start {
 		tb.Errorf("%d bytes of [%d, %d), %v", n, start, end, err)
 	}
+}
+
+// BenchmarkReader reads through internal/remote, every batch checked: what a broker or a gateway has of it.
+func BenchmarkReader(b *testing.B) {
+	const size = 256 << 20
+	for _, c := range []struct {
+		name              string
+		compress, encrypt bool
+	}{{"plain", false, false}, {"aes", false, true}, {"zstd", true, false}, {"zstd-aes", true, true}} {
+		for _, cores := range []int{1, 2} {
+			for _, shared := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%s/cores=%d/shared=%v", c.name, cores, shared), func(b *testing.B) {
+					m, md, log := big(b, size, 4<<20, c.compress, c.encrypt, 0, cores)
+					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+					b.SetBytes(int64(len(log)))
+					b.ReportAllocs()
+					n := int64(len(log))
+					log = nil
+					defer cpuPerGiB(b, n)()
+					for b.Loop() {
+						m.chunks.forgetIdle()
+						readThrough(b, m, md, n, shared)
+					}
+				})
+			}
+		}
+	}
+}
+
+type rangeSource struct {
+	m  *Manager
+	md remotestorage.RemoteLogSegmentMetadata
+}
+
+func (s rangeSource) ReadRange(ctx context.Context, start, end int64) (io.ReadCloser, error) {
+	return s.m.FetchLogSegment(ctx, s.md, start, end)
+}
+
+func readThrough(tb testing.TB, m *Manager, md remotestorage.RemoteLogSegmentMetadata, size int64, shared bool) {
+	o := remote.Options{ReadAhead: true, Budget: remote.NewBudget(64 << 20)}
+	if shared {
+		o.Cache = remote.NewCache(o.Budget, 32<<20)
+		defer o.Cache.Close()
+	}
+	reader := remote.NewReader(o)
+	defer reader.Close()
+	p := reader.Open(md.TopicIDPartition, 0, func(_ context.Context, offset int64, _ error) (remote.Range, error) {
+		if offset > md.EndOffset {
+			return remote.Range{}, remote.ErrLocal
+		}
+		return remote.Range{
+			Segment:     remote.Segment{ID: md.RemoteLogSegmentID, EndOffset: md.EndOffset, Size: size, Source: rangeSource{m, md}},
+			EndPosition: size, LastOffset: md.EndOffset,
+		}, nil
+	})
+	defer p.Close()
+	var n int64
+	for p.Offset() <= md.EndOffset {
+		if err := p.Wait(context.Background(), 1<<20); err != nil && !errors.Is(err, remote.ErrLocal) {
+			tb.Fatal(err)
+		}
+		d, err := p.Read(1<<20, true, false)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		n += int64(d.Records.Len())
+		if d.Records.Release != nil {
+			d.Records.Release()
+		}
+	}
+	if n != size {
+		tb.Fatalf("%d bytes of %d", n, size)
+	}
+}
+
+// cpuPerGiB reports the processor time that the loop took: what wall clock time says too little of on a machine with other things to do.
+func cpuPerGiB(b *testing.B, size int64) (stop func()) {
+	began := cpuTime(b)
+	return func() {
+		b.ReportMetric((cpuTime(b)-began).Seconds()/float64(b.N)/float64(size)*(1<<30), "cpu-s/GiB")
+	}
+}
+
+func cpuTime(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
