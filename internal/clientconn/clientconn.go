@@ -47,6 +47,14 @@ func (s socket) WriteBuffers(b net.Buffers) error {
 	return err
 }
 
+// CloseWrite tells the client that nothing follows, where the connection can say so: TCP and TLS can.
+func (s socket) CloseWrite() error {
+	if half, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // Answer is a response: a whole frame with the client's correlation id, or, if Stream is set, the frame that is coming in, whose correlation id the
 // Conn puts in. Release, if set, is called once, when the response was written or dropped.
 type Answer struct {

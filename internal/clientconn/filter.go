@@ -34,5 +34,8 @@ func (c *Conn) filtered(br *bufio.Reader, size int, p *pending) error {
 	if err != nil {
 		return fmt.Errorf("the broker's response to key %d version %d: %w", p.key, p.version, err)
 	}
+	if len(out) < 8 || int(binary.BigEndian.Uint32(out)) != len(out)-4 || int32(binary.BigEndian.Uint32(out[4:])) != p.slot.correlationID {
+		return fmt.Errorf("the broker's response to key %d version %d: %w: what the filter made of it is no frame, or another's", p.key, p.version, wire.ErrMalformed)
+	}
 	return c.deliver(p.slot, delivery{answer: Answer{Frame: net.Buffers{out}}})
 }

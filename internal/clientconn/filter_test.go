@@ -85,6 +85,21 @@ func TestFilterFails(t *testing.T) {
 	}
 }
 
+func TestFilterMakesNoFrame(t *testing.T) {
+	for name, out := range map[string]string{"short": "\x00\x00\x00\x00", "another size": "\x00\x00\x00\x05\x00\x00\x00\x01", "another id": "\x00\x00\x00\x04\x00\x00\x00\x02"} {
+		t.Run(name, func(t *testing.T) {
+			h := longer
+			h.filter = func(int16, int16, []byte) ([]byte, error) { return []byte(out), nil }
+			r := newRig(t, h, Options{})
+			r.send(3, 1, 1, nil)
+			r.answer(r.arrived().CorrelationID, []byte("m"))
+			if err := <-r.done; !errors.Is(err, wire.ErrMalformed) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestFilterHasALimit(t *testing.T) {
 	r := newRig(t, longer, Options{MaxFilteredBytes: 100})
 	r.send(3, 1, 1, nil)

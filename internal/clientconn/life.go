@@ -111,7 +111,7 @@ func (c *Conn) sayGoodbye() error {
 		return nil
 	}
 	if err := half.CloseWrite(); err != nil {
-		return nil // the client has gone already
+		return nil // it cannot be told, or has gone already
 	}
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
