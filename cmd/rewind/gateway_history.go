@@ -197,7 +197,7 @@ func newLateResolver(ctx context.Context, o metadatatopic.Options, log *slog.Log
 	l := &lateResolver{}
 	err := l.try(ctx, o)
 	switch {
-	case errors.Is(err, metadatatopic.ErrNotAllowed), errors.Is(err, metadatatopic.ErrNoTopic), ctx.Err() != nil:
+	case errors.Is(err, metadatatopic.ErrNotAllowed), ctx.Err() != nil: // a topic that is not there may come: brokers make it after their start
 		return nil, fmt.Errorf("history cannot be read: %w", err)
 	case err == nil:
 		l.cancel = func() {}
