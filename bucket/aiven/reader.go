@@ -16,6 +16,10 @@ const (
 	runBytes = 8 << 20
 	// windowBytes is what one reader has on its way at most, likewise, unless a single chunk is larger.
 	windowBytes = 32 << 20
+	// A range of which more than wholeRange bytes are asked for may be one whose reader looks for something and leaves soon: its window opens with what is read,
+	// from firstWindow on.
+	wholeRange  = 8 << 20
+	firstWindow = 1 << 20
 )
 
 // FetchLogSegment opens the bytes [start, end) of the log as it was on the broker's disk.
@@ -37,6 +41,10 @@ func (m *Manager) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLo
 		return body, err
 	}
 	r := &reader{m: m, s: s, ctx: ctx, began: start, pos: start, end: end, next: int(start / s.chunks.chunkSize), last: int((end - 1) / s.chunks.chunkSize)}
+	r.window = windowBytes
+	if end-start > wholeRange {
+		r.window = firstWindow
+	}
 	r.ahead()
 	return r, nil
 }
@@ -51,6 +59,7 @@ type reader struct {
 	next, last int      // chunks that are not asked for yet
 	pending    []*chunk // asked for, in order
 	held       int64    // memory counted for those
+	window     int64    // as long as held is below it, more is asked for
 	runs       []*run   // that chunks came from, and that had not ended when the last of them was added
 	err        error    // ends reading
 }
@@ -78,6 +87,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	r.pos += int64(n)
 	if r.pos == first+int64(len(data)) || r.pos == r.end {
 		r.drop()
+		r.window = min(max(2*r.window, runBytes), windowBytes)
 		r.ahead()
 	}
 	return n, nil
@@ -115,11 +125,11 @@ func (r *reader) drop() {
 
 // ahead asks for more chunks as long as the window and the memory allow.
 func (r *reader) ahead() {
-	for r.next <= r.last && r.held < windowBytes {
+	for r.next <= r.last && r.held < r.window {
 		if r.join() {
 			continue
 		}
-		chunks, want := r.plan(min(runBytes, windowBytes-r.held))
+		chunks, want := r.plan(min(runBytes, r.window-r.held))
 		if !r.m.chunks.try(want) {
 			return
 		}

@@ -26,8 +26,8 @@ func TestFewGets(t *testing.T) {
 	if got := readAll(t, r, err); !bytes.Equal(got, log) {
 		t.Error("other bytes")
 	}
-	// 20 MiB, and a third of that as stored, by 8 MiB a run.
-	if n := f.count(logSuffix); n < 2 || n > 6 {
+	// 20 MiB, and a third of that as stored, by 8 MiB a run, after a smaller one.
+	if n := f.count(logSuffix); n < 3 || n > 7 {
 		t.Errorf("%d GETs for %d chunks", n, len(log)/(64*kib))
 	}
 	if n := f.count(manifestSuffix); n != 1 {
@@ -105,7 +105,10 @@ func TestCloseEndsGets(t *testing.T) {
 	m, md, log := written(t, f.store(t), 40<<20, 1<<20, false, true, 0, 2)
 	g := newGate()
 	f.onGet = g.onGet
-	r, err := m.FetchLogSegment(t.Context(), md, 0, int64(len(log)))
+	if int64(len(log)) < wholeRange {
+		t.Fatal("the log is too small")
+	}
+	r, err := m.FetchLogSegment(t.Context(), md, 0, wholeRange)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +122,37 @@ func TestCloseEndsGets(t *testing.T) {
 	}
 	if started := f.count(logSuffix); int(g.ended.Load()) != started || started > 6 {
 		t.Errorf("%d GETs were ended, of %d", g.ended.Load(), started)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLookingCostsLittle: who opens the rest of a segment to look at its first batches, as lookups by timestamp do, does not fetch much of it; who reads on gets
+// the whole window.
+func TestLookingCostsLittle(t *testing.T) {
+	f := newFakeStore()
+	m, md, log := written(t, f.store(t), 40<<20, 256*kib, false, true, 0, 2)
+	var fetched atomic.Int64
+	f.onGet = func(_ context.Context, key string, b []byte) (io.Reader, error) {
+		fetched.Add(int64(len(b)))
+		return bytes.NewReader(b), nil
+	}
+	r, err := m.FetchLogSegment(t.Context(), md, 100, int64(len(log)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 100*kib)); err != nil {
+		t.Error(err)
+	}
+	if n := fetched.Load(); n > firstWindow+300*kib {
+		t.Errorf("%d bytes were fetched for the first batches", n)
+	}
+	if _, err := io.ReadFull(r, make([]byte, 2<<20)); err != nil {
+		t.Error(err)
+	}
+	if held := r.(*reader).held; held < windowBytes/2 || held > windowBytes+256*kib {
+		t.Errorf("%d bytes on their way for one who reads on", held)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
