@@ -34,7 +34,7 @@ type gatewayCmd struct {
 	Resolve       string   `help:"Who knows where history lies, metadata or upstream: resolve."`
 	HTTPListen    string   `help:"host:port for /metrics and /healthz: http.listen."`
 	Set           []string `help:"Any other key, as name=value." placeholder:"NAME=VALUE" sep:"none"`
-	Control    bool     `hidden:"" help:"Answer on standard output, and stop when standard input ends."`
+	Control       bool     `hidden:"" help:"Answer on standard output, and stop when standard input ends."`
 }
 
 func (c *gatewayCmd) configuration() (*config.Gateway, error) {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,8 +20,13 @@ import (
 
 // TestMain lets the test binary stand in for the command: demo and bench start this program anew as store, broker and reader.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"store", "broker", backfill.JobCommand}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"store", "broker", "gateway", "doctor", backfill.JobCommand}, os.Args[1]) {
 		os.Exit(run(context.Background(), os.Args[1:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "gateway" { // it is stopped by a signal
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		os.Exit(run(ctx, os.Args[1:]))
 	}
 	os.Exit(m.Run())
 }

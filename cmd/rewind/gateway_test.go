@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/clustertest"
+	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/freeport"
+)
+
+// gatewayProcess is `rewind gateway` in a process of its own.
+type gatewayProcess struct {
+	cmd       *exec.Cmd
+	bootstrap string
+	http      string
+	lines     *lines
+}
+
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func startGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
+	t.Helper()
+	port, err := freeport.Find(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gatewayProcess{bootstrap: freeport.Address(port), http: freeport.Address(port + 4), lines: &lines{}}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.cmd = exec.Command(self, append([]string{"gateway", "--listen", g.bootstrap, "--http-listen", g.http}, args...)...)
+	g.cmd.Stderr, g.cmd.Stdout = g.lines, g.lines
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if g.cmd.ProcessState == nil {
+			_ = g.cmd.Process.Kill()
+			_ = g.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("the gateway says:\n%s", g.lines)
+		}
+	})
+	g.await(t, "health", func() bool { return strings.HasPrefix(g.get("/healthz"), "ok\n") })
+	return g
+}
+
+func (g *gatewayProcess) await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 600 {
+		if ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+func (g *gatewayProcess) get(path string) string {
+	resp, err := http.Get("http://" + g.http + path)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// metric is a sample of /metrics by its name and labels as they stand there; 0 if it is not there.
+func (g *gatewayProcess) metric(name string) float64 {
+	for line := range strings.Lines(g.get("/metrics")) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			n, err := strconv.ParseFloat(value, 64)
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+const fromStore = `rewind_gateway_fetched_bytes_total{path="store"}`
+
+// TestGateway runs the command before a real Apache Kafka, and a sidecar before the command.
+func TestGateway(t *testing.T) {
+	c := clustertest.Start(t, clustertest.Options{})
+	c.Load(t, "past", 2, "lz4", 200)
+	want := c.Records(t, "past", true)
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	configure := func(t *testing.T, more string) {
+		t.Helper()
+		text := fmt.Sprintf("upstream.bootstrap.servers: %s\nstore: file://%s\nremote.log.txn.index.empty.known: true\n%s", c.Bootstrap(clustertest.Plaintext), c.Store(), more)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(t, "")
+	g := startGatewayProcess(t, "--config", file)
+	g.await(t, "the metadata topic", func() bool { return strings.Contains(g.get("/healthz"), "ready true") })
+	read := func(t *testing.T, from *gatewayProcess) float64 {
+		t.Helper()
+		had := from.metric(fromStore)
+		if d := clustertest.Difference(want, c.Read(t, []string{from.bootstrap}, "past", true)); d != "" {
+			t.Error(d)
+		}
+		return from.metric(fromStore) - had
+	}
+	t.Run("history", func(t *testing.T) {
+		if read(t, g) == 0 {
+			t.Error("nothing came from the store")
+		}
+		for _, name := range []string{"rewind_gateway_remote_segments", "rewind_gateway_metadata_ready", "rewind_gateway_store_read_bytes_total", "rewind_gateway_store_first_byte_seconds_count",
+			`rewind_gateway_fetches_total{path="store"}`, `rewind_gateway_broker_port{broker="1"}`, `rewind_gateway_store_reads_total{result="whole"}`} {
+			if g.metric(name) == 0 {
+				t.Errorf("%s is 0", name)
+			}
+		}
+	})
+	t.Run("sidecar", func(t *testing.T) {
+		had := g.metric("rewind_gateway_locations_total")
+		side := startGatewayProcess(t, "--upstream", g.bootstrap, "--resolve", "upstream")
+		bytes := g.metric(fromStore)
+		if read(t, side) == 0 {
+			t.Error("the sidecar has read nothing from the store")
+		}
+		if g.metric("rewind_gateway_locations_total") == had || g.metric(fromStore) != bytes {
+			t.Errorf("the gateway gave %v locations and read %v bytes itself", g.metric("rewind_gateway_locations_total")-had, g.metric(fromStore)-bytes)
+		}
+		if strings.Contains(side.lines.String()+g.lines.String(), "signature=") {
+			t.Error("a signed location is in a line")
+		}
+	})
+	t.Run("kill switch without a restart", func(t *testing.T) {
+		configure(t, "remote.read.enable: false\nlisteners: 127.0.0.1:1\n")
+		if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		g.await(t, "the configuration to be read again", func() bool { return strings.Contains(g.lines.String(), "configuration was read again") })
+		if read(t, g) != 0 {
+			t.Error("something came from the store")
+		}
+		configure(t, "remote.read.enable: perhaps\n")
+		if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		g.await(t, "the mistake to be told", func() bool { return strings.Contains(g.lines.String(), "the old one stays in force") })
+		configure(t, "")
+		if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		g.await(t, "the configuration to be read again", func() bool { return strings.Count(g.lines.String(), "configuration was read again") == 2 })
+		if read(t, g) == 0 {
+			t.Error("nothing came from the store")
+		}
+	})
+	t.Run("stops in order", func(t *testing.T) {
+		if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.cmd.Wait(); err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+func TestGatewayFlags(t *testing.T) {
+	cmd := gatewayCmd{Upstream: "kafka:9092", Layout: "aiven", Key: []string{"a=/a.pem", "b=/b.pem"}, Store: "s3://bucket", Resolve: "metadata", Set: []string{"remote.read.policy=tiered"}}
+	cfg, err := cmd.configuration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.KeyFiles()) != 2 || cfg.ReadPolicy != "tiered" || cfg.StoreLayout != "aiven" {
+		t.Errorf("%+v", cfg)
+	}
+	cmd.Set = []string{"remote.read.policy"}
+	if _, err := cmd.configuration(); err == nil {
+		t.Error("a --set without a value")
+	}
+	if _, err := (&gatewayCmd{}).configuration(); err == nil {
+		t.Error("a gateway without a cluster")
+	}
+	if p := gatewayPolicy(config.NewGateway()); p.Off || p.Topics != nil || p.ShadowPerMillion != 0 {
+		t.Errorf("the policy of the defaults: %+v", p)
+	}
+}
