@@ -153,14 +153,24 @@ func New(client Client, upstream net.Conn, o Options) *Conn {
 	c := &Conn{opts: o, client: client, upstream: upstream, slots: make(chan *slot, o.MaxInFlight), turn: make(chan struct{}, 1)}
 	c.life = newLife()
 	if s, ok := client.(socket); ok {
-		from, ok1 := s.Conn.(*net.TCPConn)
-		to, ok2 := upstream.(*net.TCPConn)
-		if ok1 && ok2 {
+		if from, to := tcpOf(s.Conn), tcpOf(upstream); from != nil && to != nil {
 			c.clientTCP, c.upstreamTCP = from, to
 		}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
+}
+
+// tcpOf is the TCP connection whose bytes are the connection's own; nil if there is none, as under TLS. A type that wraps a TCP connection and leaves its bytes
+// alone says so by a method TCPConn, which may give nil.
+func tcpOf(c net.Conn) *net.TCPConn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case interface{ TCPConn() *net.TCPConn }:
+		return c.TCPConn()
+	}
+	return nil
 }
 
 // Run carries the connection until either end closes, Close is called or something goes wrong. It returns nil for an orderly end. Both ends are

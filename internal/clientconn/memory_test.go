@@ -1,8 +1,10 @@
 package clientconn
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"testing"
 
@@ -88,6 +90,36 @@ func TestLargeFramesTakeLittleMemory(t *testing.T) {
 				c.Close()
 				<-done
 			})
+		}
+	}
+}
+
+type wrapped struct{ net.Conn }
+
+func (w wrapped) TCPConn() *net.TCPConn {
+	t, _ := w.Conn.(*net.TCPConn)
+	return t
+}
+
+// Bytes may pass by the process only where both ends' are those of TCP.
+func TestWhereTheKernelMayCopy(t *testing.T) {
+	a, b := tcpPair(t)
+	defer a.Close()
+	defer b.Close()
+	secret := tls.Client(a, &tls.Config{ServerName: "broker"})
+	for name, tt := range map[string]struct {
+		client, upstream net.Conn
+		want             bool
+	}{
+		"both":            {a, b, true},
+		"wrapped":         {a, wrapped{b}, true},
+		"wrapped TLS":     {a, wrapped{secret}, false},
+		"TLS upstream":    {a, secret, false},
+		"TLS client":      {secret, b, false},
+		"unknown wrapper": {struct{ net.Conn }{a}, b, false},
+	} {
+		if c := New(Socket(tt.client), tt.upstream, Options{}); (c.clientTCP != nil && c.upstreamTCP != nil) != tt.want || (c.clientTCP == nil) != (c.upstreamTCP == nil) {
+			t.Errorf("%s: %v", name, !tt.want)
 		}
 	}
 }
