@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-aiven test-log test-tier test-library test-clients test-stores test-broker test-kill test-race clean
+.PHONY: all build demo test check peers lint test-golden test-aiven test-log test-tier test-library test-clients test-stores test-broker test-gateway test-kill test-race clean
 
 all: build
 
@@ -57,6 +57,10 @@ test-broker:
 	$(GOTEST) -count=1 ./internal/broker/... ./internal/fetch/... ./internal/session/... ./internal/coord/...
 test-clients:
 	$(GOTEST) -count=1 ./internal/clienttest/...
+# The gateway before a real Apache Kafka: every security mode, history, a cluster whose brokers die, the command itself.
+test-gateway:
+	$(GOTEST) -count=1 ./internal/gateway/... ./internal/config/...
+	$(GOTEST) -count=1 -run TestGateway ./cmd/rewind
 # A long soak of kill -9; make test has a short one.
 test-kill:
 	REWIND_KILL_ROUNDS=200 $(TEST_ENV) go test -timeout 2h -count=1 -v ./internal/killtest
