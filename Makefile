@@ -61,6 +61,13 @@ test-clients:
 test-gateway:
 	$(GOTEST) -count=1 ./internal/gateway/... ./internal/config/...
 	$(GOTEST) -count=1 -run TestGateway ./cmd/rewind
+# Every client in every way to come in, straight on Apache Kafka and through the gateway; go test takes a sample.
+test-gateway-clients:
+	REWIND_GATEWAY_FULL=1 $(TEST_ENV) go test -timeout 60m -count=1 -v -run 'Client|Group' ./internal/gatewaytest
+# What can happen to a cluster of three brokers in the middle of backfills; go test takes a sample. The cluster itself first.
+test-cluster:
+	$(GOTEST) -count=1 ./internal/clustertest/...
+	REWIND_GATEWAY_FULL=1 $(TEST_ENV) go test -timeout 60m -count=1 -v -run 'Cluster|Transactions|Access' ./internal/gatewaytest
 # A long soak of kill -9; make test has a short one.
 test-kill:
 	REWIND_KILL_ROUNDS=200 $(TEST_ENV) go test -timeout 2h -count=1 -v ./internal/killtest

@@ -13,6 +13,7 @@ mkdir -p "$dir/.stamps"
 dir=$(cd -- "$dir" && pwd)
 
 azurite_version=3.35.0
+kafkajs_version=2.2.4
 python_packages=(confluent-kafka==2.16.1 aiokafka==0.14.0 kafka-python==3.0.12)
 debian_commands=(kcat chromium) # named as their packages are
 
@@ -89,6 +90,14 @@ install_azurite() {
   mark_done azurite "$azurite_version"
 }
 
+install_kafkajs() {
+  done_already kafkajs "$kafkajs_version" && return 0
+  say "installing KafkaJS $kafkajs_version"
+  mkdir -p "$dir/kafkajs"
+  npm install --prefix "$dir/kafkajs" --no-audit --no-fund --loglevel=error "kafkajs@$kafkajs_version" >/dev/null
+  mark_done kafkajs "$kafkajs_version"
+}
+
 install_python() {
   local input; input="$(python3 --version) ${python_packages[*]}"
   done_already python "$input" && return 0
@@ -106,6 +115,7 @@ install_stores & building=$!
 trap 'kill "$building" 2>/dev/null || true' EXIT
 install_kafka
 install_azurite
+install_kafkajs
 install_python
 wait "$building" || die "building the stores failed"
 trap - EXIT

@@ -34,7 +34,7 @@ var layers = [][]string{
 	// What a program is made of: the broker, and the library.
 	{"internal/broker", "internal/gateway", ""},
 	{"internal/backfill", "internal/storetest", "internal/clustertest", "internal/doctor"},
-	{"internal/demo", "internal/bench"},
+	{"internal/demo", "internal/bench", "internal/clientdrivers"},
 	{"internal/clienttest", "internal/killtest", "internal/gatewaytest"},
 	{"cmd/rewind"},
 }
@@ -50,12 +50,12 @@ var onlyIn = map[string][]string{
 	module + "/internal/storetest":     {"internal/clienttest"},
 	module + "/internal/golden":        {},
 	module + "/internal/aivenwrite":    {"internal/bench", "internal/gatewaytest"},
-	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest", "internal/peers", "internal/clustertest"},
+	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest", "internal/peers", "internal/clustertest", "internal/clientdrivers"},
 	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/file":            {"cmd/rewind", "internal/storetest", "internal/backfill"},
-	"github.com/twmb/franz-go/pkg/kgo": {"internal/upstream", "internal/doctor", "metadatatopic", "internal/clustertest", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest"},
+	"github.com/twmb/franz-go/pkg/kgo": {"internal/upstream", "internal/doctor", "metadatatopic", "internal/clustertest", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest", "internal/clientdrivers"},
 }
 
 type listed struct {

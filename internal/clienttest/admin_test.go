@@ -24,7 +24,7 @@ func TestAdminTools(t *testing.T) {
 	w := newWorld(t, "")
 	run := func(class string, args ...string) string {
 		t.Helper()
-		return string(j.tool(t, class, nil, append([]string{"--bootstrap-server", w.addr}, args...)...))
+		return string(j.Tool(t, class, nil, append([]string{"--bootstrap-server", w.addr}, args...)...))
 	}
 	has := func(out string, parts ...string) {
 		t.Helper()
@@ -52,7 +52,7 @@ func TestAdminTools(t *testing.T) {
 	has(run(configCommand, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1"), "log.segment.bytes=")
 
 	has(run(logDirsCommand, "--describe", "--topic-list", "made"), `"partition":"made-2"`)
-	has(string(j.tool(t, clusterCommand, nil, "cluster-id", "--bootstrap-server", w.addr)), "Cluster ID: ")
+	has(string(j.Tool(t, clusterCommand, nil, "cluster-id", "--bootstrap-server", w.addr)), "Cluster ID: ")
 	has(run(versionsTool), "Fetch(1): 4 to 18", "Produce(0)")
 
 	topics, _ := grouped(t, w, "old", 1)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/storetest"
 )
 
@@ -147,10 +148,10 @@ func kcatHeaders(text []byte) (all []header) {
 	return all
 }
 
-// python runs testdata/client.py.
+// python runs a program of package clientdrivers.
 func python(t *testing.T, library, command string, args ...string) {
 	t.Helper()
-	output(t, nil, storetest.Peer(t, "python", "bin", "python"), append([]string{"testdata/client.py", library, command}, args...)...)
+	output(t, nil, storetest.Peer(t, "python", "bin", "python"), append([]string{clientdrivers.Program("client.py"), library, command}, args...)...)
 }
 
 func pythonProduce(library string) func(*testing.T, *world, []job) {

@@ -7,14 +7,16 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 )
 
 // shared is what one test process needs once: the binary, and a JVM whose start costs seconds.
 type shared struct {
 	mu  sync.Mutex
-	dir string // of the binary; "" until it was built
-	err error  // of the build
-	jvm *jvm   // nil until it is needed
+	dir string             // of the binary; "" until it was built
+	err error              // of the build
+	jvm *clientdrivers.JVM // nil until it is needed
 }
 
 var lab shared
@@ -32,7 +34,7 @@ func (s *shared) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.jvm != nil {
-		s.jvm.close()
+		s.jvm.Close()
 	}
 	if s.dir == "" {
 		return nil

@@ -299,7 +299,7 @@ func perfConsume(t *testing.T, w *world, topics []topic, want reading) {
 			}
 		}
 	}
-	out := lab.java(t).tool(t, perfConsumer, nil, "--bootstrap-server", w.addr, "--include", strings.Join(names(topics), "|"), "--num-records", strconv.Itoa(n),
+	out := lab.java(t).Tool(t, perfConsumer, nil, "--bootstrap-server", w.addr, "--include", strings.Join(names(topics), "|"), "--num-records", strconv.Itoa(n),
 		"--hide-header", "--timeout", "20000")
 	f := strings.Split(string(out), ", ")
 	if len(f) < 5 || f[4] != strconv.Itoa(n) || f[2] != fmt.Sprintf("%.4f", float64(size)/(1<<20)) {

@@ -47,7 +47,7 @@ func TestJavaAndDialerTogether(t *testing.T) {
 		})
 	})
 	began := time.Now()
-	j.do(t, "consume", w.addr, "read_uncommitted", strconv.Itoa(1<<20), path, "together")
+	j.Do(t, "consume", w.addr, "read_uncommitted", strconv.Itoa(1<<20), path, "together")
 	ended := time.Now()
 	wg.Wait()
 	java := readLines(t, path)

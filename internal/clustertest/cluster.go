@@ -40,7 +40,6 @@ type Cluster struct {
 	authority         *Authority // nil if the cluster is not secure
 	serverKeyStore    string
 	clientCert        tls.Certificate
-	clientKeyStore    string
 }
 
 const startTries = 4
@@ -98,7 +97,7 @@ var errPortTaken = errors.New("somebody else has taken a port")
 func (c *Cluster) makeKeys(t testing.TB) {
 	c.authority = NewAuthority(t, c.dir)
 	_, _, _, c.serverKeyStore = c.authority.Issue(t, "kafka", "127.0.0.1", "localhost", "*.kafka.test")
-	c.clientCert, _, _, c.clientKeyStore = c.authority.Issue(t, "client")
+	c.clientCert, _, _, _ = c.authority.Issue(t, "client")
 }
 
 // start formats and starts all nodes on ports of its choice.

@@ -103,9 +103,37 @@ func (c *Cluster) Roll(t testing.TB, topic string) {
 		value := make([]byte, size)
 		r := rand.New(rand.NewPCG(uint64(end), uint64(p)))
 		for i := range value {
-			value[i] = byte(r.IntN(256))
+			value[i] = letters[r.IntN(len(letters))]
 		}
 		records = append(records, &kgo.Record{Topic: topic, Partition: int32(p), Key: []byte(RollKey), Value: value, Timestamp: time.UnixMilli(FirstTimestamp + end*TimestampStep)})
+	}
+	if err := k.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatalf("producing to %s: %v", topic, err)
+	}
+}
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"
+
+// ProduceText is Produce for tools: keys and values are printable, without tabs and line ends, and there are no headers.
+func (c *Cluster) ProduceText(t testing.TB, topic, codec string, n int) {
+	t.Helper()
+	ends := c.Offsets(t, topic, Latest)
+	k := c.own(t, kgo.ProducerBatchMaxBytes(3000), kgo.ProducerBatchCompression(kgoCodecs[codec]))
+	defer k.Close()
+	r := rand.New(rand.NewPCG(uint64(ends[0]), 77))
+	var records []*kgo.Record
+	for i := range n {
+		for p, end := range ends {
+			at := end + int64(i)
+			value := fmt.Appendf(nil, "%d/%d ", p, at)
+			for range 300 + r.IntN(600) {
+				value = append(value, letters[r.IntN(len(letters))])
+			}
+			if at%13 == 4 {
+				value = nil
+			}
+			records = append(records, &kgo.Record{Topic: topic, Partition: int32(p), Key: fmt.Appendf(nil, "k%d-%d", p, at), Value: value, Timestamp: time.UnixMilli(FirstTimestamp + at*TimestampStep)})
+		}
 	}
 	if err := k.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatalf("producing to %s: %v", topic, err)

@@ -158,14 +158,11 @@ func jaas(m Mechanism, user string, all []string) string {
 	}
 }
 
-// JavaProperties are what a client in Java needs for the login.
-func (c *Cluster) JavaProperties(l Login) map[string]string {
+// JavaProperties are what a client in Java needs for the login; caFile is the authority's certificate. MutualTLS needs the client's own besides.
+func (l Login) JavaProperties(caFile string) map[string]string {
 	p := map[string]string{"security.protocol": string(l.Protocol.wire())}
 	if l.UsesTLS() {
-		p["ssl.truststore.type"], p["ssl.truststore.location"] = "PEM", c.authority.CertFile
-		if l.Protocol == MutualTLS {
-			p["ssl.keystore.type"], p["ssl.keystore.location"] = "PEM", c.clientKeyStore
-		}
+		p["ssl.truststore.type"], p["ssl.truststore.location"] = "PEM", caFile
 	}
 	if l.Mechanism != "" {
 		p["sasl.mechanism"], p["sasl.jaas.config"] = string(l.Mechanism), jaas(l.Mechanism, l.user(), nil)

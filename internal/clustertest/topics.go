@@ -210,3 +210,19 @@ func (c *Cluster) offsets(ctx context.Context, topic string, timestamp int64) ([
 	}
 	return all, nil
 }
+
+// Committed is the offset that a group has committed, -1 if none.
+func (c *Cluster) Committed(t testing.TB, group, topic string, partition int32) int64 {
+	t.Helper()
+	resp, err := c.adm.FetchOffsets(t.Context(), group)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		t.Fatalf("offsets of group %s: %v", group, err)
+	}
+	if o, ok := resp.Lookup(topic, partition); ok {
+		return o.At
+	}
+	return -1
+}

@@ -1,10 +1,14 @@
-"""The Python clients, one command per run. Records are lines as record_test.go has them.
+"""The Python clients, one command per run. Records are lines as internal/clienttest has them.
 
 client.py LIBRARY produce ADDR JOB...          a job is TOPIC:CODEC:FILE
 client.py LIBRARY consume ADDR FILE TOPIC...   all partitions from the start to the end
 client.py confluent group ADDR GROUP N FILE TOPIC...   N records as a member of the group, whose offsets are committed
+client.py LIBRARY session                      what session.go says, in JSON on standard input; the result in JSON on standard output
 """
 import asyncio
+import base64
+import json
+import ssl
 import sys
 import time
 
@@ -37,9 +41,79 @@ def check(err):
         raise err if isinstance(err, Exception) else RuntimeError(err)
 
 
+def seen(offset, key, value):
+    return {"offset": offset, "key": base64.b64encode(key or b"").decode(), "value": base64.b64encode(value or b"").decode()}
+
+
+def deadline():
+    end = time.monotonic() + 55
+
+    def look(got, n):
+        if time.monotonic() > end:
+            raise RuntimeError(f"{got} of {n} records in time")
+
+    return look
+
+
 class Confluent:
     def __init__(self, addr):
         self.addr = addr
+
+    def config(self, s, **more):
+        c = {"bootstrap.servers": self.addr, "security.protocol": s["protocol"]}
+        if s["protocol"].endswith("SSL"):
+            c["ssl.ca.location"] = s["ca"]
+        if s["mechanism"]:
+            c["sasl.mechanism"] = s["mechanism"]
+        if s["mechanism"] == "OAUTHBEARER":
+            c["oauth_cb"] = lambda _: (s["token"], time.time() + 3600)
+        elif s["mechanism"]:
+            c.update({"sasl.username": s["user"], "sasl.password": s["password"]})
+        return {**c, **more}
+
+    def session_produce(self, s):
+        from confluent_kafka import Producer
+
+        more = {"transactional.id": s["transactional_id"]} if s["transactional"] else {}
+        producer = Producer(self.config(s, **more))
+        failed = []
+
+        def send():
+            for i, v in enumerate(s["values"]):
+                producer.produce(s["produce"], v.encode(), f"k{i}".encode(), 0, on_delivery=lambda err, _: failed.append(err) if err else None)
+            if producer.flush(50):
+                raise RuntimeError("records left")
+            check(failed and str(failed[0]))
+
+        if s["transactional"]:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+            send()
+            producer.abort_transaction(30)
+            producer.begin_transaction()
+        send()
+        if s["transactional"]:
+            producer.commit_transaction(30)
+
+    def session_read(self, s, n):
+        from confluent_kafka import Consumer
+
+        more = {"group.protocol": "consumer"} if s["new_groups"] else {}
+        consumer = Consumer(self.config(
+            s, **more, **{"group.id": s["group"], "auto.offset.reset": "earliest", "enable.auto.commit": False, "fetch.wait.max.ms": 200, "isolation.level": s["isolation"]}))
+        consumer.subscribe([s["read"]])
+        out, look = [], deadline()
+        while len(out) < n:
+            look(len(out), n)
+            m = consumer.poll(0.5)
+            if m is None:
+                continue
+            check(m.error() and str(m.error()))
+            out.append(seen(m.offset(), m.key(), m.value()))
+            last = m
+        consumer.commit(message=last, asynchronous=False)
+        consumer.close()
+        return out
 
     def produce(self, topic, codec, path):
         from confluent_kafka import Producer
@@ -103,6 +177,39 @@ class KafkaPython:
     def __init__(self, addr):
         self.addr = addr
 
+    def config(self, s):
+        c = {"bootstrap_servers": self.addr.split(","), "security_protocol": s["protocol"]}
+        if s["protocol"].endswith("SSL"):
+            c["ssl_cafile"] = s["ca"]
+        if s["mechanism"]:
+            c.update(sasl_mechanism=s["mechanism"], sasl_plain_username=s["user"], sasl_plain_password=s["password"])
+        return c
+
+    def session_produce(self, s):
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(**self.config(s))
+        sent = [producer.send(s["produce"], v.encode(), f"k{i}".encode(), partition=0) for i, v in enumerate(s["values"])]
+        producer.flush(50)
+        for f in sent:
+            f.get(1)
+        producer.close()
+
+    def session_read(self, s, n):
+        from kafka import KafkaConsumer
+
+        consumer = KafkaConsumer(
+            s["read"], group_id=s["group"], auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=200, max_poll_records=1, isolation_level=s["isolation"],
+            **self.config(s))
+        out, look = [], deadline()
+        while len(out) < n:
+            look(len(out), n)
+            for batch in consumer.poll(500).values():
+                out += [seen(r.offset, r.key, r.value) for r in batch]
+        consumer.commit()
+        consumer.close()
+        return out
+
     def produce(self, topic, codec, path):
         from kafka import KafkaProducer
 
@@ -134,6 +241,70 @@ class KafkaPython:
 class Aiokafka:
     def __init__(self, addr):
         self.addr = addr
+
+    def config(self, s):
+        c = {"bootstrap_servers": self.addr.split(","), "security_protocol": s["protocol"]}
+        if s["protocol"].endswith("SSL"):
+            c["ssl_context"] = ssl.create_default_context(cafile=s["ca"])
+        if s["mechanism"]:
+            c["sasl_mechanism"] = s["mechanism"]
+        if s["mechanism"] == "OAUTHBEARER":
+            from aiokafka.abc import AbstractTokenProvider
+
+            class Provider(AbstractTokenProvider):
+                async def token(self):
+                    return s["token"]
+
+            c["sasl_oauth_token_provider"] = Provider()
+        elif s["mechanism"]:
+            c.update(sasl_plain_username=s["user"], sasl_plain_password=s["password"])
+        return c
+
+    def session_produce(self, s):
+        asyncio.run(self.asession_produce(s))
+
+    async def asession_produce(self, s):
+        from aiokafka import AIOKafkaProducer
+
+        producer = AIOKafkaProducer(transactional_id=s["transactional_id"] if s["transactional"] else None, **self.config(s))
+        await producer.start()
+
+        async def send():
+            sent = [await producer.send(s["produce"], v.encode(), f"k{i}".encode(), 0) for i, v in enumerate(s["values"])]
+            for f in sent:
+                await f
+
+        try:
+            if s["transactional"]:
+                await producer.begin_transaction()
+                await send()
+                await producer.abort_transaction()
+                await producer.begin_transaction()
+            await send()
+            if s["transactional"]:
+                await producer.commit_transaction()
+        finally:
+            await producer.stop()
+
+    def session_read(self, s, n):
+        return asyncio.run(self.asession_read(s, n))
+
+    async def asession_read(self, s, n):
+        from aiokafka import AIOKafkaConsumer
+
+        consumer = AIOKafkaConsumer(
+            s["read"], group_id=s["group"], auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=200, isolation_level=s["isolation"], **self.config(s))
+        await consumer.start()
+        out, look = [], deadline()
+        try:
+            while len(out) < n:
+                look(len(out), n)
+                for batch in (await consumer.getmany(timeout_ms=500, max_records=n - len(out))).values():
+                    out += [seen(r.offset, r.key, r.value) for r in batch]
+            await consumer.commit()
+        finally:
+            await consumer.stop()
+        return out
 
     def produce(self, topic, codec, path):
         asyncio.run(self.aproduce(topic, codec, path))
@@ -177,8 +348,24 @@ class Aiokafka:
             await consumer.stop()
 
 
-def main(library, command, addr, *args):
-    client = {"confluent": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}[library](addr)
+LIBRARIES = {"confluent": Confluent, "kafka-python": KafkaPython, "aiokafka": Aiokafka}
+
+
+def session(library):
+    s = json.load(sys.stdin)
+    client = LIBRARIES[library](s["addr"])
+    if s["produce"]:
+        client.session_produce(s)
+    result = {}
+    if s["read"]:
+        result = {"first": client.session_read(s, s["first"]), "rest": client.session_read(s, s["n"] - s["first"])}
+    json.dump(result, sys.stdout)
+
+
+def main(library, command, addr=None, *args):
+    if command == "session":
+        return session(library)
+    client = LIBRARIES[library](addr)
     if command == "produce":
         for job in args:
             client.produce(*job.split(":"))

@@ -1,3 +1,6 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.io.*;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.*;
@@ -19,6 +22,7 @@ import org.apache.kafka.common.utils.internals.Exit;
  * produce ADDR TOPIC CODEC FILE         each line of FILE becomes a record (see record_test.go for lines)
  * consume ADDR ISOLATION LIMIT FILE TOPIC...   all partitions from the start to the end, in lines, LIMIT bytes a fetch of a partition
  * group   ADDR GROUP N FILE TOPIC...    N records as a member of GROUP, whose offsets are committed, in lines
+ * session JSON, share JSON            what a session is: see session.go; the answer is its result in JSON
  * tool    CLASS IN OUT ARG...           a main class with its standard input and output (IN may be empty)
  */
 public class Client {
@@ -60,6 +64,8 @@ public class Client {
             case "produce": return produce(a[1], a[2], a[3], a[4]);
             case "consume": return consume(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
             case "group": return group(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
+            case "session": return session(JSON.readTree(a[1]));
+            case "share": return share(JSON.readTree(a[1]));
             case "tool": return tool(a[1], a[2], a[3], Arrays.copyOfRange(a, 4, a.length));
             default: throw new IllegalArgumentException(a[0]);
         }
@@ -136,6 +142,92 @@ public class Client {
             c.commitSync();
         }
         return Integer.toString(n);
+    }
+
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    static Map<String, Object> properties(JsonNode s) {
+        Map<String, Object> p = new HashMap<>();
+        p.put("bootstrap.servers", s.get("addr").asText());
+        s.get("java").fields().forEachRemaining(e -> p.put(e.getKey(), e.getValue().asText()));
+        return p;
+    }
+
+    static String session(JsonNode s) throws Exception {
+        if (!s.get("produce").asText().isEmpty()) produce(s);
+        ArrayNode first = JSON.createArrayNode(), rest = JSON.createArrayNode();
+        if (!s.get("read").asText().isEmpty()) {
+            read(s, s.get("first").asInt(), first);
+            read(s, s.get("n").asInt() - s.get("first").asInt(), rest);
+        }
+        return JSON.writeValueAsString(Map.of("first", first, "rest", rest));
+    }
+
+    static void produce(JsonNode s) throws Exception {
+        Map<String, Object> p = properties(s);
+        boolean transactional = s.get("transactional").asBoolean();
+        if (transactional) p.put("transactional.id", s.get("transactional_id").asText());
+        try (Producer<byte[], byte[]> producer = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer())) {
+            if (transactional) {
+                producer.initTransactions();
+                producer.beginTransaction();
+                send(producer, s);
+                producer.abortTransaction();
+                producer.beginTransaction();
+            }
+            send(producer, s);
+            if (transactional) producer.commitTransaction();
+        }
+    }
+
+    static void send(Producer<byte[], byte[]> producer, JsonNode s) throws Exception {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode v : s.get("values"))
+            sent.add(producer.send(new ProducerRecord<>(s.get("produce").asText(), 0, ("k" + sent.size()).getBytes(), v.asText().getBytes())));
+        producer.flush();
+        for (Future<RecordMetadata> f : sent) f.get();
+    }
+
+    static void add(ArrayNode to, ConsumerRecord<byte[], byte[]> r) {
+        to.addObject().put("offset", r.offset()).put("key", base64(r.key())).put("value", base64(r.value()));
+    }
+
+    static String base64(byte[] b) { return b == null ? "" : Base64.getEncoder().encodeToString(b); }
+
+    static void read(JsonNode s, int n, ArrayNode to) throws Exception {
+        long end = System.nanoTime() + Duration.ofSeconds(55).toNanos();
+        Map<String, Object> p = properties(s);
+        p.put("auto.offset.reset", "earliest");
+        p.put("fetch.max.wait.ms", 200);
+        p.put("group.id", s.get("group").asText());
+        p.put("enable.auto.commit", false);
+        p.put("max.poll.records", 1);
+        p.put("isolation.level", s.get("isolation").asText());
+        if (s.get("new_groups").asBoolean()) p.put("group.protocol", "consumer");
+        try (Consumer<byte[], byte[]> c = new KafkaConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            c.subscribe(List.of(s.get("read").asText()));
+            while (to.size() < n) {
+                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) add(to, r);
+                if (System.nanoTime() > end) throw new IllegalStateException(to.size() + " of " + n + " records in time");
+            }
+            c.commitSync();
+        }
+    }
+
+    static String share(JsonNode s) throws Exception {
+        long end = System.nanoTime() + Duration.ofSeconds(55).toNanos();
+        Map<String, Object> p = properties(s);
+        p.put("group.id", s.get("group").asText());
+        ArrayNode all = JSON.createArrayNode();
+        try (KafkaShareConsumer<byte[], byte[]> c = new KafkaShareConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            c.subscribe(List.of(s.get("read").asText()));
+            while (all.size() < s.get("n").asInt()) {
+                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(500))) add(all, r);
+                if (System.nanoTime() > end) throw new IllegalStateException(all.size() + " records in time");
+            }
+            c.commitSync();
+        }
+        return JSON.writeValueAsString(Map.of("first", all, "rest", JSON.createArrayNode()));
     }
 
     static String tool(String name, String in, String out, String[] args) throws Exception {
