@@ -25,7 +25,7 @@ test: peers lint
 
 # The packages with goroutines once more under the race detector, which needs a C compiler.
 RACE := . ./internal/remote/... ./internal/fetch/... ./internal/session/... ./internal/clientconn/... ./internal/partlog/... ./internal/tier/... ./internal/locate/... \
-	./internal/broker/... ./internal/fileserver/... ./httpfetcher/... ./bucket/aiven/...
+	./internal/broker/... ./internal/fileserver/... ./httpfetcher/... ./bucket/aiven/... ./internal/gateway/...
 test-race:
 	@if command -v gcc >/dev/null || command -v cc >/dev/null; then echo "go test -race -short"; CGO_ENABLED=1 $(TEST_ENV) go test -race -short -timeout 20m -p 2 $(RACE); \
 	elif [ -n "$${CI:-}" ]; then echo "no C compiler for the race detector"; exit 1; \

@@ -116,6 +116,9 @@ const fromStore = `rewind_gateway_fetched_bytes_total{path="store"}`
 
 // TestGateway runs the command before a real Apache Kafka, and a sidecar before the command.
 func TestGateway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts an Apache Kafka")
+	}
 	c := clustertest.Start(t, clustertest.Options{})
 	c.Load(t, "past", 2, "lz4", 200)
 	want := c.Records(t, "past", true)

@@ -76,7 +76,7 @@ func values(records [][]*kgo.Record) (all []string) {
 
 // Three brokers whose ids are far apart take three ports. Leaders move, a broker dies and comes back, under consumers and producers that know nothing but the gateway.
 func TestKafkaCluster(t *testing.T) {
-	c := clustertest.Start(t, clustertest.Options{IDs: []int32{400, 1, 7}})
+	c := startKafka(t, clustertest.Options{IDs: []int32{400, 1, 7}})
 	c.CreateOn(t, "moving", [][]int32{{1, 7, 400}, {7, 400, 1}, {400, 1, 7}}, nil)
 	c.Produce(t, "moving", "zstd", 300)
 	c.Sink(t, "moving")

@@ -55,7 +55,7 @@ func storeBytes(g *Gateway) float64 {
 }
 
 func TestKafkaHistory(t *testing.T) {
-	c := clustertest.Start(t, clustertest.Options{})
+	c := startKafka(t, clustertest.Options{})
 	topics := c.LoadAll(t, "history", 2, 100)
 	c.LoadTransactions(t, "txn", 2)
 	g := before(t, c, clustertest.Login{Protocol: clustertest.Plaintext}, func(o *Options) {
@@ -114,7 +114,7 @@ func TestKafkaHistory(t *testing.T) {
 }
 
 func TestKafkaHistoryForWhom(t *testing.T) {
-	c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
+	c := startKafka(t, clustertest.Options{Secure: true, ACLs: true})
 	c.Load(t, "past", 1, "lz4", 200)
 	login := clustertest.Login{Protocol: clustertest.SASL, Mechanism: clustertest.ScramSHA256, User: clustertest.Admin}
 	g := before(t, c, login, func(o *Options) {

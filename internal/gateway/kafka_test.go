@@ -97,7 +97,7 @@ func logins() (all []clustertest.Login) {
 }
 
 func TestKafkaSecurity(t *testing.T) {
-	c := clustertest.Start(t, clustertest.Options{Secure: true})
+	c := startKafka(t, clustertest.Options{Secure: true})
 	for _, l := range logins() {
 		t.Run(l.String(), func(t *testing.T) {
 			g := before(t, c, l, nil)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -171,4 +172,13 @@ func freePort(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// startKafka is left out by -short: it takes a JVM for each broker.
+func startKafka(t testing.TB, o clustertest.Options) *clustertest.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts an Apache Kafka")
+	}
+	return clustertest.Start(t, o)
 }
