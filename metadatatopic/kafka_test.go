@@ -269,7 +269,7 @@ func TestForkOnApacheKafka(t *testing.T) {
 				t.Fatalf("%s offset %d: %v", tp, offset, err)
 			}
 			for _, rec := range records {
-				if dead, ok := lost[rec.Offset]; ok && rec.Offset >= at && dead == string(rec.Value) {
+				if dead := lost[rec.Offset]; dead != "" && rec.Offset >= at && dead == string(rec.Value) { // some values are empty in both
 					t.Fatalf("%s: the record at %d is of the abandoned history", tp, rec.Offset)
 				}
 			}
