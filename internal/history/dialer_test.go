@@ -91,8 +91,12 @@ func (d *testDialer) DialContext(ctx context.Context, network, addr string) (net
 		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(addr)
-	carrier := clientconn.New(clientconn.Socket(ours), upstream, clientconn.Options{})
-	c := d.h.Conn(carrier, Peer{Host: host, Addr: upstream.RemoteAddr(), Hooks: d.hooks})
+	d.carry(clientconn.New(clientconn.Socket(ours), upstream, clientconn.Options{}), Peer{Host: host, Addr: upstream.RemoteAddr(), Hooks: d.hooks})
+	return client, nil
+}
+
+func (d *testDialer) carry(carrier *clientconn.Conn, p Peer) {
+	c := d.h.Conn(carrier, p)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conns[carrier] = c
@@ -105,7 +109,6 @@ func (d *testDialer) DialContext(ctx context.Context, network, addr string) (net
 		delete(d.conns, carrier)
 		d.mu.Unlock()
 	})
-	return client, nil
 }
 
 // socketPair gives both ends of a connection over loopback.

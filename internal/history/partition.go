@@ -35,7 +35,7 @@ type partition struct {
 	// served is a question that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
 	// whose range has nothing left at the offset would be followed for ever.
 	served question
-	// fed is the demand whose answer had what the broker sent: the client's next question is another.
+	// fed is the demand whose answer had something of the partition: the client's next question is another.
 	fed *demand
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
 	finding      *finding
@@ -267,6 +267,7 @@ func (p *partition) readDirectLocked(out *wire.FetchPartition, limit int, whole 
 	if data.Records.Len() == 0 {
 		return
 	}
+	p.fed = p.demand
 	p.direct.lastEpoch = data.Epoch
 	p.c.h.episodes.end(p.key)
 }
@@ -282,14 +283,14 @@ func (p *partition) readHeldLocked(out *wire.FetchPartition, limit int, whole bo
 		out.HighWatermark, out.LastStableOffset, out.LogStartOffset = p.hw, p.lso, p.logStart
 	}
 	if n > 0 {
-		p.fed = p.demand
 		out.Records = wire.Records{Bufs: [][]byte{h.records[:n]}}
 	}
-	switch {
-	case n == 0 && len(h.records) > 0: // no room at all: it stays as it is
+	if n == 0 && len(h.records) > 0 { // no room at all: it stays as it is
 		out.Aborted = emptied(out.Aborted)
 		return
-	case n < len(h.records) && next > 0 && len(h.part.Aborted) == 0:
+	}
+	p.fed = p.demand
+	if n < len(h.records) && next > 0 && len(h.part.Aborted) == 0 {
 		h.offset, h.lastEpoch, h.records = next, anyEpoch, h.records[n:]
 		return
 	}
