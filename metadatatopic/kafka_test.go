@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -290,5 +291,45 @@ func TestACLsOnApacheKafka(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs Apache Kafka")
 	}
-	t.Skip("written next")
+	c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
+	c.Load(t, "history", 1, "none", 60)
+	login := clustertest.Login{Protocol: clustertest.SASLTLS, Mechanism: clustertest.ScramSHA256, User: clustertest.Bob}
+	rule := func(topic string, o ...clustertest.Operation) clustertest.Rule {
+		return clustertest.Rule{User: clustertest.Bob, Resource: "topic", Name: topic, Operations: o}
+	}
+	o := metadatatopic.Options{Seeds: c.Seeds(login.Protocol), ClientOptions: c.KgoOptions(login), Storage: nothing{}}
+	refused := func(says string) {
+		t.Helper()
+		r, err := metadatatopic.New(t.Context(), o)
+		if r != nil {
+			r.Close()
+		}
+		if !errors.Is(err, metadatatopic.ErrNotAllowed) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %v that says %q", err, metadatatopic.ErrNotAllowed, says)
+		}
+	}
+	refused("Describe and Read on topic __remote_log_metadata are missing")
+	c.Allow(t, rule(metadatatopic.DefaultTopic, clustertest.Describe))
+	refused("Read on topic __remote_log_metadata is missing")
+
+	c.Allow(t, rule(metadatatopic.DefaultTopic, clustertest.Read))
+	o.Storage = nil
+	r := onCluster(t, c, o)
+	_, _, err := r.Topic(t.Context(), "history", remotestorage.UUID{})
+	if !errors.Is(err, metadatatopic.ErrNotAllowed) || !errors.Is(err, remote.ErrLocal) || !strings.Contains(err.Error(), "Describe on topic history is missing") {
+		t.Errorf("a topic that may not be described: %v", err)
+	}
+	c.Allow(t, rule("history", clustertest.Describe))
+	until(t, "the topic to be found", func() bool { _, _, err := r.Topic(t.Context(), "history", remotestorage.UUID{}); return err == nil })
+	t.Logf("%+v", compare(t, c, r, "history"))
+
+	_, id, err := r.Topic(t.Context(), "history", remotestorage.UUID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Revoke(t, rule("history", clustertest.Describe))
+	until(t, "the topic to be the broker's again", func() bool {
+		_, err := ask(r, remotestorage.TopicIDPartition{Topic: "history", TopicID: id}, 0)
+		return errors.Is(err, metadatatopic.ErrNotAllowed) && errors.Is(err, remote.ErrLocal)
+	})
 }
