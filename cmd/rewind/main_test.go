@@ -21,7 +21,10 @@ import (
 // TestMain lets the test binary stand in for the command: demo and bench start this program anew as store, broker and reader.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"store", "broker", "gateway", "doctor", backfill.JobCommand}, os.Args[1]) {
-		os.Exit(run(context.Background(), os.Args[1:]))
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) // as main does
+		code := run(ctx, os.Args[1:])
+		stop()
+		os.Exit(code)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "gateway" { // it is stopped by a signal
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
