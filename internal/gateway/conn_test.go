@@ -7,6 +7,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/clustertest"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -438,5 +442,140 @@ func TestAdvertised(t *testing.T) {
 	g = startGateway(t, Options{Upstream: []string{broker.addr()}, Listen: "0.0.0.0:0"})
 	if host, _, _ := g.address(7, &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3)}); host != "10.1.2.3" {
 		t.Error(host)
+	}
+}
+
+// A port that somebody else has is no reason to fail: without a map that others go by, the broker gets the next one.
+func TestPortTaken(t *testing.T) {
+	broker := oneBroker(t, nil, 7)
+	first, err := freeport.Find(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Listen("tcp", freeport.Address(first+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	g := startGateway(t, Options{Upstream: []string{broker.addr()}, Listen: freeport.Address(first)})
+	if got := g.BrokerAddr(7); got == nil || got.String() != freeport.Address(first+2) {
+		t.Errorf("broker 7 is at %v", got)
+	}
+	if host, port, ok := g.address(7, nil); !ok || freeport.Address(int(port)) != freeport.Address(first+2) {
+		t.Errorf("broker 7 is told to be at %s:%d", host, port)
+	}
+	// Where the map is written down there is no other: the port is told, and opened once it is free.
+	written := startGateway(t, Options{Upstream: []string{broker.addr()}, Listen: freeport.Address(first + 3), Ports: map[int32]int{7: first + 1}, PollInterval: 20 * time.Millisecond})
+	if got := written.BrokerAddr(7); got != nil {
+		t.Errorf("broker 7 is at %v", got)
+	}
+	if _, port, ok := written.address(7, nil); !ok || int(port) != first+1 {
+		t.Errorf("broker 7 is told to be at port %d, %t", port, ok)
+	}
+	other.Close()
+	eventually(t, "the port to be opened", func() bool { return written.BrokerAddr(7) != nil })
+}
+
+// A gateway that shares its map with another opens the ports that the other has given out.
+func TestPortFileOfTwoGateways(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ports")
+	broker := oneBroker(t, nil, 7)
+	first, err := freeport.Find(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := startGateway(t, Options{Upstream: []string{broker.addr()}, Listen: freeport.Address(first), PortFile: file, PollInterval: 20 * time.Millisecond})
+	if one.BrokerAddr(7).String() != freeport.Address(first+1) {
+		t.Errorf("broker 7 is at %v", one.BrokerAddr(7))
+	}
+	if err := appendLine(file, "9 "+strconv.Itoa(first+5)+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other's port", func() bool { a := one.BrokerAddr(9); return a != nil && a.String() == freeport.Address(first+5) })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := one.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	again := startGateway(t, Options{Upstream: []string{broker.addr()}, Listen: freeport.Address(first), PortFile: file})
+	for id, want := range map[int32]int{7: first + 1, 9: first + 5} {
+		if got := again.BrokerAddr(id); got == nil || got.String() != freeport.Address(want) {
+			t.Errorf("after a restart broker %d is at %v", id, got)
+		}
+	}
+}
+
+// A renewed certificate is presented to the next client; one that cannot be used leaves the old one in use.
+func TestCertificateRenewed(t *testing.T) {
+	dir := t.TempDir()
+	old, renewed := clustertest.NewAuthority(t, t.TempDir()), clustertest.NewAuthority(t, t.TempDir())
+	_, oldCert, oldKey, _ := old.Issue(t, "gateway", "127.0.0.1")
+	_, newCert, newKey, _ := renewed.Issue(t, "gateway", "127.0.0.1")
+	files := CertificateFiles{Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
+	install := func(from, to string) {
+		t.Helper()
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(oldCert, files.Certificate)
+	install(oldKey, files.Key)
+	var said logged
+	config, err := ServerTLS(files, said.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker := oneBroker(t, nil, 1)
+	g := startGateway(t, Options{Upstream: []string{broker.addr()}, TLS: config})
+	trusts := func(a *clustertest.Authority) bool {
+		nc, err := tls.Dial("tcp", g.Addr().String(), a.ClientConfig())
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	}
+	if !trusts(old) {
+		t.Error("the certificate is not presented")
+	}
+	install(newCert, files.Certificate) // its key is still to come
+	eventually(t, "the half to be noticed", func() bool { return trusts(old) && strings.Contains(said.String(), "the old ones stay in use") })
+	install(newKey, files.Key)
+	eventually(t, "the new certificate", func() bool { return trusts(renewed) })
+}
+
+// A client's certificate names it; the brokers get none.
+func TestClientCertificate(t *testing.T) {
+	authority := clustertest.NewAuthority(t, t.TempDir())
+	server, _, keyFile, _ := authority.Issue(t, "gateway", "127.0.0.1")
+	client, _, _, _ := authority.Issue(t, "alice")
+	broker := oneBroker(t, nil, 1)
+	g := startGateway(t, Options{Upstream: []string{broker.addr()}, TLS: &tls.Config{
+		Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.ClientConfig().RootCAs}})
+	config := authority.ClientConfig()
+	config.Certificates = []tls.Certificate{client}
+	nc, err := tls.Dial("tcp", g.Addr().String(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	exchangeOn(t, nc, kmsg.NewPtrApiVersionsRequest())
+	g.mu.Lock()
+	for c := range g.conns {
+		if name := c.who.name(); name != "User:CN=alice" {
+			t.Errorf("the client is %s", name)
+		}
+	}
+	g.mu.Unlock()
+
+	if _, err := ServerTLS(CertificateFiles{Certificate: keyFile, Key: keyFile}, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a key file is taken for a certificate")
+	}
+	o := Options{Upstream: []string{"127.0.0.1:1"}, Listen: "127.0.0.1:0", UpstreamTLS: func() *tls.Config { return config }}
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "principal") {
+		t.Errorf("a certificate for the brokers: %v", err)
 	}
 }

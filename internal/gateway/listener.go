@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -32,45 +33,56 @@ func (g *Gateway) listen(id int32, addr string) (*listener, error) {
 }
 
 // open makes sure that a broker has its listener. A port that cannot be had is told, and tried again with each poll: clients are told the port all the same, since
-// another gateway behind the same name may have it.
+// another gateway behind the same name may have it. Where there are no others, the broker gets another port.
 func (g *Gateway) open(id int32) {
-	port, err := g.ports.assign(id)
-	if err != nil {
-		g.metrics.listenFailed.Inc()
-		if g.notes.due("port") {
-			g.log.Error("a broker cannot be given a port; clients will not reach it", "broker", id, "err", err)
+	for {
+		port, err := g.ports.assign(id)
+		if err != nil {
+			g.metrics.listenFailed.Inc()
+			if g.notes.due("port") {
+				g.log.Error("a broker cannot be given a port; clients will not reach it", "broker", id, "err", err)
+			}
+			return
 		}
-		return
+		g.mu.Lock()
+		done := g.listeners[id] != nil || g.closed
+		g.mu.Unlock()
+		if done {
+			return
+		}
+		if err = g.openAt(id, port); err == nil {
+			return
+		}
+		g.metrics.listenFailed.Inc()
+		another := errors.Is(err, syscall.EADDRINUSE) && g.ports.skip(id, port)
+		if another || g.notes.due("listen") {
+			g.log.Error("the port of a broker cannot be opened", "broker", id, "port", port, "err", err, "another is tried", another)
+		}
+		if !another {
+			return
+		}
 	}
-	g.mu.Lock()
-	_, have := g.listeners[id]
-	closed := g.closed
-	g.mu.Unlock()
-	if have || closed {
-		return
-	}
+}
+
+func (g *Gateway) openAt(id int32, port int) error {
 	host, _, err := splitAddr(g.opts.Listen)
 	if err != nil {
-		return // Validate has seen it
+		return err
 	}
 	l, err := g.listen(id, net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		g.metrics.listenFailed.Inc()
-		if g.notes.due("listen") {
-			g.log.Error("the port of a broker cannot be opened; it is tried again", "broker", id, "port", port, "err", err)
-		}
-		return
+		return err
 	}
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
-		_ = l.l.Close() // nobody has come yet
-		return
+		return l.l.Close() // nobody has come yet
 	}
 	g.listeners[id] = l
 	g.mu.Unlock()
 	g.log.Info("a broker has its port", "broker", id, "listen", l.l.Addr().String())
 	g.serve(l)
+	return nil
 }
 
 // serve accepts on l until it is closed. It returns at once.

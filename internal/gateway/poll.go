@@ -43,10 +43,17 @@ func (g *Gateway) reopen() {
 	if g.opts.SNIDomain != "" {
 		return
 	}
+	if err := g.ports.refresh(); err != nil && g.notes.due("port file") {
+		g.log.Error("the port map cannot be read", "err", err)
+	}
+	ids := sortedIDs(g.ports.known())
 	for _, b := range g.nodes.all() {
-		if g.BrokerAddr(b.ID) == nil {
+		ids = append(ids, b.ID)
+	}
+	for _, id := range ids {
+		if g.BrokerAddr(id) == nil {
 			g.learn.Lock()
-			g.open(b.ID)
+			g.open(id)
 			g.learn.Unlock()
 		}
 	}

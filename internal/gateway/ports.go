@@ -23,8 +23,9 @@ type ports struct {
 	file  string
 	fixed map[int32]int
 
-	mu   sync.Mutex
-	byID map[int32]int
+	mu      sync.Mutex
+	byID    map[int32]int
+	skipped []int // taken by somebody else on this machine
 }
 
 // errNoPort: there are more brokers than ports.
@@ -137,6 +138,30 @@ func (p *ports) assign(id int32) (int, error) {
 	return 0, fmt.Errorf("port map %s: what is appended does not stay", p.file)
 }
 
+// skip takes a port back that cannot be had, and tells whether there may be another: not where others go by the same map.
+func (p *ports) skip(id int32, port int) bool {
+	if _, fixed := p.fixed[id]; fixed || p.file != "" || p.first == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.skipped = append(p.skipped, port)
+	delete(p.byID, id)
+	return true
+}
+
+// refresh learns what other gateways have put into the file.
+func (p *ports) refresh() error {
+	if p.file == "" {
+		return nil
+	}
+	byID, err := p.load()
+	if err == nil {
+		p.keep(byID)
+	}
+	return err
+}
+
 func (p *ports) keep(m map[int32]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +169,9 @@ func (p *ports) keep(m map[int32]int) {
 }
 
 func (p *ports) free(byID map[int32]int) (int, error) {
-	taken := slices.Collect(maps.Values(byID))
+	p.mu.Lock()
+	taken := append(slices.Collect(maps.Values(byID)), p.skipped...)
+	p.mu.Unlock()
 	for port := p.first + 1; port <= math.MaxUint16; port++ {
 		if !slices.Contains(taken, port) {
 			return port, nil

@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := principals{known: make(map[string]*usage)}
+		charge := func(bytes int64, want time.Duration) {
+			t.Helper()
+			if got := p.charge("a", bytes, 1000); got != want {
+				t.Errorf("%d bytes: held back for %v, want %v", bytes, got, want)
+			}
+		}
+		charge(600, 0)
+		charge(400, 0)
+		charge(500, 500*time.Millisecond)
+		time.Sleep(500 * time.Millisecond)
+		charge(1000, time.Second)
+		charge(1_000_000, maxThrottle)
+		if got := p.charge("b", 1000, 1000); got != 0 {
+			t.Errorf("another principal is held back for %v", got)
+		}
+		if got := p.charge("a", 1_000_000, 0); got != 0 {
+			t.Errorf("without a limit: %v", got)
+		}
+		time.Sleep(time.Hour)
+		charge(1000, 0)
+	})
+}
+
+func TestReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := principals{known: make(map[string]*usage)}
+		one, two := reading{p: &p}, reading{p: &p}
+		if !one.may() || !one.got("a", 1) || !one.got("a", 1) || !one.may() {
+			t.Error("the first may not read")
+		}
+		if two.got("a", 1) || two.may() {
+			t.Error("the second may read")
+		}
+		time.Sleep(deniedFor + time.Second)
+		if !one.may() || !two.may() || !two.got("a", 1) {
+			t.Error("the second may not read when the first has stopped")
+		}
+		two.close()
+		if !one.got("a", 1) {
+			t.Error("the first may not read when the second has gone")
+		}
+		one.close()
+	})
+}
+
+// What is remembered of principals does not grow for ever.
+func TestPrincipalsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := principals{known: make(map[string]*usage)}
+		p.begin("reader", 0)
+		for i := range 10 * sweepOver {
+			p.charge(fmt.Sprint(i), 1, 1000)
+			time.Sleep(time.Second)
+		}
+		if len(p.known) > sweepOver || p.known["reader"] == nil {
+			t.Errorf("%d principals are known", len(p.known))
+		}
+	})
+}
+
+func TestPolicy(t *testing.T) {
+	p := Policy{Topics: []string{"orders*", "pay-?"}, TopicsExcluded: []string{"orders-secret"}, Principals: []string{"User:etl-*"}, ClientIDs: []string{"backfill"}}
+	for topic, want := range map[string]bool{"orders": true, "orders-7": true, "orders-secret": false, "pay-1": true, "pay-10": false, "else": false} {
+		if p.topic(topic) != want {
+			t.Errorf("%s: %t", topic, !want)
+		}
+	}
+	if !p.client("User:etl-1", "backfill") || p.client("User:etl-1", "") || p.client("User:web", "backfill") {
+		t.Error("not by principal and client id")
+	}
+	p.Off = true
+	if p.topic("orders") || (&Policy{}).topic("x") == false || !(&Policy{}).client("", "") {
+		t.Error("the kill switch, or no policy")
+	}
+}
