@@ -117,14 +117,17 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	front.health(func(w io.Writer) error { return gatewayHealth(w, g, past.options) })
 	front.start()
 	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
+	told := make(chan error, 1)
 	if c.Control {
-		ready := control.Ready{Addr: g.Bootstrap()}
-		return control.Serve(ctx, os.Stdin, os.Stdout, ready, func() (bytesSent, fetches int64) { return 0, 0 })
+		ready := control.Ready{Addr: g.Bootstrap(), HTTP: front.addr()}
+		go func() { told <- control.Serve(ctx, os.Stdin, os.Stdout, ready, g.Given) }()
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-told:
+			return err
 		case <-hup:
 			cfg = c.reload(ctx, cfg, up, past, log)
 			g.SetPolicy(gatewayPolicy(cfg))

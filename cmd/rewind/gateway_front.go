@@ -102,6 +102,13 @@ func (f *gatewayFront) start() {
 	}
 }
 
+func (f *gatewayFront) addr() string {
+	if f.listener == nil {
+		return ""
+	}
+	return f.listener.Addr().String()
+}
+
 func (f *gatewayFront) close() error {
 	var errs []error
 	switch {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +12,8 @@ import (
 
 // metrics are the gateway's own. Labels are few words of ours, broker ids and API names, never anything that a client sends.
 type metrics struct {
+	givenBytes, givenFetches atomic.Int64 // beside fetches, which cannot be read back
+
 	connections  *prometheus.GaugeVec
 	refused      *prometheus.CounterVec
 	limits       *prometheus.CounterVec
@@ -87,8 +90,15 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 	return m
 }
 
+// Given is how many bytes of records have left for clients, and in how many answers.
+func (g *Gateway) Given() (bytes, fetches int64) {
+	return g.metrics.givenBytes.Load(), g.metrics.givenFetches.Load()
+}
+
 // fetched counts an answer's records.
 func (m *metrics) fetched(path string, bytes int) {
+	m.givenBytes.Add(int64(bytes))
+	m.givenFetches.Add(1)
 	m.fetches.WithLabelValues(path).Inc()
 	m.fetchedBytes.WithLabelValues(path).Add(float64(bytes))
 }
