@@ -2,12 +2,11 @@ package aiven
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/rsa"
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"syscall"
@@ -16,39 +15,55 @@ import (
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/aivenwrite"
+	"github.com/rewind-kafka/rewind/internal/golden"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// big is a segment of a few dozen chunks, written as the plug-in would.
+// big is a segment of a few dozen chunks of real batches in a directory.
 func big(tb testing.TB, size, chunk int, compress, encrypt bool, limit int64, parallelism int) (*Manager, remotestorage.RemoteLogSegmentMetadata, []byte) {
 	tb.Helper()
-	return written(tb, openDir(tb, tb.TempDir(), ""), size, chunk, compress, encrypt, limit, parallelism)
+	log, next := aivenwrite.AppendLog(nil, 0, size, rand.New(rand.NewPCG(1, 2)))
+	m, md := write(tb, openDir(tb, tb.TempDir(), ""), log, chunk, compress, encrypt, limit, parallelism)
+	md.EndOffset = next - 1
+	return m, md, log
 }
 
+// written is a segment of a log that only looks like batches from afar: for tests of everything else.
 func written(tb testing.TB, store *bucket.Store, size, chunk int, compress, encrypt bool, limit int64, parallelism int) (*Manager, remotestorage.RemoteLogSegmentMetadata, []byte) {
+	tb.Helper()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	log, _ := aivenwrite.AppendLog(make([]byte, 0, size+4<<10), 0, min(size, 64<<10), rnd)
+	for piece := log; len(log) < size; {
+		at := len(log)
+		log = append(log, piece[:min(len(piece), size-at)]...)
+		for i := at; i < len(log); i += 1 + rnd.IntN(200) {
+			log[i] = byte(rnd.Uint32())
+		}
+	}
+	m, md := write(tb, store, log, chunk, compress, encrypt, limit, parallelism)
+	return m, md, log
+}
+
+func write(tb testing.TB, store *bucket.Store, log []byte, chunk int, compress, encrypt bool, limit int64, parallelism int) (*Manager, remotestorage.RemoteLogSegmentMetadata) {
 	tb.Helper()
 	o := aivenwrite.Options{Store: store, ChunkSize: chunk, Compress: compress}
 	keys := make(map[string]*rsa.PrivateKey)
 	if encrypt {
-		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		o.KeyID, o.Key, keys["k"] = "k", &key.PublicKey, key
+		keys = keysOf(tb, golden.Load(tb, "aiven/aes"))
+		o.KeyID, o.Key = "key1", &keys["key1"].PublicKey
 	}
 	w, err := aivenwrite.New(o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	log, next := aivenwrite.AppendLog(nil, 0, size, mathrand.New(mathrand.NewPCG(1, 2)))
-	md := remotestorage.RemoteLogSegmentMetadata{EndOffset: next - 1, SegmentSizeInBytes: int32(len(log))}
+	md := remotestorage.RemoteLogSegmentMetadata{SegmentSizeInBytes: int32(len(log))}
 	md.Topic, md.TopicID, md.ID = "t", remotestorage.UUID{1}, remotestorage.RandomUUID()
 	data := remotestorage.LogSegmentData{Log: aivenwrite.Bytes(log), OffsetIndex: aivenwrite.Bytes([]byte("offset")), LeaderEpochIndex: []byte("epochs")}
 	if err := w.Write(context.Background(), md, data); err != nil {
 		tb.Fatal(err)
 	}
-	return newManager(tb, Options{Store: store, Keys: keys, CacheBytes: limit, Parallelism: parallelism}), md, log
+	return newManager(tb, Options{Store: store, Keys: keys, CacheBytes: limit, Parallelism: parallelism}), md
 }
 
 // BenchmarkRead reads a segment from a directory: whole as one range, and in ranges of 4 MiB of which eight are in flight, as internal/remote does.

@@ -58,7 +58,12 @@ func (d *damaged) edit(t *testing.T, suffix string, change func([]byte) []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(d.path(suffix), change(bytes.Clone(before)), 0o644); err != nil {
+	// Renamed into place: a GET that is under way goes on reading what it opened.
+	aside := filepath.Join(d.dir, "aside")
+	if err := os.WriteFile(aside, change(bytes.Clone(before)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, d.path(suffix)); err != nil {
 		t.Fatal(err)
 	}
 	return before

@@ -26,8 +26,8 @@ func TestFewGets(t *testing.T) {
 	if got := readAll(t, r, err); !bytes.Equal(got, log) {
 		t.Error("other bytes")
 	}
-	// 20 MiB, and a third of that as stored, by 8 MiB a run, after a smaller one.
-	if n := f.count(logSuffix); n < 3 || n > 7 {
+	// Less than 40 MiB, stored and opened, by 8 MiB a run, after a smaller one; the window's end may cut some in two.
+	if n := f.count(logSuffix); n < 3 || n > 12 {
 		t.Errorf("%d GETs for %d chunks", n, len(log)/(64*kib))
 	}
 	if n := f.count(manifestSuffix); n != 1 {
