@@ -37,6 +37,7 @@ type reading struct {
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 	progress []progress // by metadata partition
+	parser   remotelog.Parser
 	// unread counts the metadata partitions that have not been read to the end that they had when the reading began.
 	unread atomic.Int32
 	// grown: the topic has more partitions than the reading began with. Which of them holds whose records cannot be told any more.
@@ -186,7 +187,7 @@ func (d *reading) apply(partition int32, records []*kgo.Record) (applied, skippe
 }
 
 func (d *reading) applyOne(partition int32, rec *kgo.Record) bool {
-	m, err := remotelog.Parse(rec.Value)
+	m, err := d.parser.Parse(rec.Value)
 	if err == nil {
 		err = d.index.Apply(m)
 	}

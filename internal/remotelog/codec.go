@@ -20,8 +20,40 @@ const (
 
 // Parse reads the value of one record. ErrUnknown asks the caller to skip it, ErrMalformed says that it is damaged; tagged fields that are not known are
 // skipped and counted in the record. The record keeps no reference to value.
-func Parse(value []byte) (Record, error) {
-	r := reader{b: value}
+func Parse(value []byte) (Record, error) { return new(Parser).Parse(value) }
+
+// Parser parses many records for somebody who is done with one before the next, as Index.Apply is. Its zero value is ready. It is not safe for concurrent use.
+type Parser struct {
+	segment SegmentRecord
+	update  UpdateRecord
+	epochs  []remotestorage.EpochStart
+	topics  map[string]string // names met before
+	again   bool              // this is not the first record
+}
+
+// maxTopics and maxName bound what is kept of names. Kafka's are no longer.
+const maxTopics, maxName = 100_000, 249
+
+// name gives a topic's name, if it can without making it anew.
+func (p *Parser) name(b []byte) string {
+	if s, ok := p.topics[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if !p.again || len(s) > maxName {
+		return s
+	}
+	if p.topics == nil || len(p.topics) >= maxTopics {
+		p.topics = make(map[string]string)
+	}
+	p.topics[s] = s
+	return s
+}
+
+// Parse is the function of that name, but the record is good only until the next call.
+func (p *Parser) Parse(value []byte) (Record, error) {
+	r := reader{b: value, p: p}
+	defer func() { p.again = true }()
 	frame, key, version := r.uvarint(), r.uvarint(), r.uvarint()
 	if r.bad {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(value))
@@ -47,7 +79,8 @@ func Parse(value []byte) (Record, error) {
 }
 
 func readSegment(r *reader) Record {
-	m := &SegmentRecord{}
+	m := &r.p.segment
+	*m = SegmentRecord{}
 	m.RemoteLogSegmentID = r.segmentID(&m.UnknownTags)
 	readBody(r, &m.RemoteLogSegmentMetadata, &m.UnknownTags)
 	return m
@@ -82,7 +115,8 @@ func readBody(r *reader, m *remotestorage.RemoteLogSegmentMetadata, unknown *int
 }
 
 func readUpdate(r *reader) Record {
-	m := &UpdateRecord{}
+	m := &r.p.update
+	*m = UpdateRecord{}
 	m.RemoteLogSegmentID = r.segmentID(&m.UnknownTags)
 	m.BrokerID = r.int32()
 	m.EventTimestampMs = r.int64()

@@ -296,3 +296,30 @@ func clearUnknown(r remotelog.Record) {
 		m.UnknownTags = 0
 	}
 }
+
+// TestParserAgain: what a parser makes of a record does not depend on those before.
+func TestParserAgain(t *testing.T) {
+	var values [][]byte
+	for n := range 300 {
+		r := started(n, int64(n)*10, int64(n)*10+9, int64(n%7), int64(n)*10)
+		r.Topic = fmt.Sprintf("topic-%d", n%5)
+		if n%3 == 0 {
+			r.SegmentLeaderEpochs = append(r.SegmentLeaderEpochs, remotestorage.EpochStart{LeaderEpoch: 100, StartOffset: int64(n)*10 + 5})
+		}
+		if n%4 == 0 {
+			r.CustomMetadata, r.TxnIndexEmpty = []byte{1, 2, byte(n)}, true
+		}
+		values = append(values, remotelog.Append(nil, r), remotelog.Append(nil, update(n, remotestorage.CopySegmentFinished)))
+	}
+	var p remotelog.Parser
+	for i, v := range values {
+		got, err := p.Parse(v)
+		want, wantErr := remotelog.Parse(v)
+		if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("record %d: %+v, %v; want %+v, %v", i, got, err, want, wantErr)
+		}
+		if _, err := p.Parse(v[:len(v)-1]); err == nil {
+			t.Fatal("a record cut short was parsed")
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 type reader struct {
 	b   []byte
 	bad bool
+	p   *Parser // whose memory is used; nil for a tagged field, which needs none
 }
 
 func (r *reader) take(n uint64) []byte {
@@ -80,7 +81,7 @@ func (r *reader) str() string {
 		r.bad = true
 		return ""
 	}
-	return string(r.take(n - 1))
+	return r.p.name(r.take(n - 1))
 }
 
 func (r *reader) topicIDPartition(unknown *int) remotestorage.TopicIDPartition {
@@ -108,7 +109,10 @@ func (r *reader) epochs(unknown *int) []remotestorage.EpochStart {
 		r.bad = true
 		return nil
 	}
-	out := make([]remotestorage.EpochStart, 0, n-1)
+	if uint64(cap(r.p.epochs)) < n-1 {
+		r.p.epochs = make([]remotestorage.EpochStart, 0, n-1)
+	}
+	out := r.p.epochs[:0]
 	for range n - 1 {
 		e := remotestorage.EpochStart{LeaderEpoch: r.int32(), StartOffset: r.int64()}
 		r.tags(unknown, nil)
