@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/rewind-kafka/rewind/internal/doctor"
 	"github.com/rewind-kafka/rewind/internal/upstream"
@@ -14,12 +15,13 @@ import (
 type doctorCmd struct {
 	storageFlags `embed:""`
 
-	Upstream      []string `required:"" help:"host:port of brokers." placeholder:"HOST:PORT"`
-	CommandConfig string   `help:"Client properties of this program's own principal, as for Kafka's tools." type:"path"`
-	Topic         []string `help:"Look at this topic closely (may be repeated); without it at the group's topics, or at some that are tiered."`
-	Group         string   `help:"Tell from where this consumer group would read."`
-	JSON          bool     `help:"Print one JSON object."`
-	Verbose       bool     `help:"Show the log of what is read on the way."`
+	Upstream      []string      `required:"" help:"host:port of brokers." placeholder:"HOST:PORT"`
+	CommandConfig string        `help:"Client properties of this program's own principal, as for Kafka's tools." type:"path"`
+	Topic         []string      `help:"Look at this topic closely (may be repeated); without it at the group's topics, or at some that are tiered."`
+	Group         string        `help:"Tell from where this consumer group would read."`
+	Timeout       time.Duration `help:"How long to wait for each answer of the cluster and of the store." default:"10s"`
+	JSON          bool          `help:"Print one JSON object."`
+	Verbose       bool          `help:"Show the log of what is read on the way."`
 }
 
 // errProblem: the examination went well, the patient is not.
@@ -34,7 +36,7 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 	if c.Verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	o := doctor.Options{Seeds: c.Upstream, Client: client, Topics: c.Topic, Group: c.Group, Layout: c.Layout, Logger: log}
+	o := doctor.Options{Seeds: c.Upstream, Client: client, Topics: c.Topic, Group: c.Group, Layout: c.Layout, Patience: c.Timeout, Logger: log}
 	if c.Store != "" {
 		so, err := c.options()
 		if err != nil {

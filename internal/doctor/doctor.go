@@ -1,8 +1,8 @@
 // Package doctor looks at somebody's Kafka cluster and its object store from outside, and says what stands between a consumer and history that is read directly: each
 // finding with what to do about it. It changes nothing anywhere; what it reads of records is one batch per partition.
 //
-// The command rewind doctor imports it. Run asks; what is judged of an answer is in functions that ask nobody. It has no goroutines of its own: those of a
-// metadatatopic.Resolver and of a kgo client end with Run.
+// The command rewind doctor imports it. Run asks; what is judged of an answer is in functions that ask nobody. All goroutines end with Run: a
+// few that look at partitions, those of a metadatatopic.Resolver and of kgo clients.
 package doctor
 
 import (
@@ -45,7 +45,6 @@ type requestor = kmsg.Requestor
 // history is what a metadatatopic.Resolver knows.
 type history interface {
 	Status() metadatatopic.Status
-	Facts(context.Context, remotestorage.TopicIDPartition) (resolve.Facts, error)
 	Resolve(context.Context, resolve.Question) (remote.Range, error)
 	Location(context.Context, resolve.Question, *remote.Range) (*remotestorage.Location, error)
 	History(context.Context, remotestorage.TopicIDPartition) ([]remotelog.Found, error)

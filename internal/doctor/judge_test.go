@@ -223,10 +223,6 @@ type fakeHistory struct {
 
 func (f *fakeHistory) Status() metadatatopic.Status { return metadatatopic.Status{} }
 
-func (f *fakeHistory) Facts(context.Context, remotestorage.TopicIDPartition) (resolve.Facts, error) {
-	return resolve.Facts{}, nil
-}
-
 func (f *fakeHistory) Resolve(_ context.Context, q resolve.Question) (remote.Range, error) {
 	if q.Committed {
 		return f.rng, f.committed
@@ -322,7 +318,8 @@ func TestPartition(t *testing.T) {
 			}
 			var sum survey
 			p := c.place
-			d.partition(t.Context(), h, &topic{name: "t", tiered: !c.untiered}, &p, &sum)
+			from := settle(&p, !c.untiered)
+			d.partition(t.Context(), h, &topic{name: "t", tiered: !c.untiered}, &p, from, true, &sum)
 			if p.From != c.from || p.StoreOffsets != c.offsets || p.StoreBytes != c.bytes || p.From == "broker" && p.Why == "" {
 				t.Errorf("%+v", p)
 			}

@@ -2,6 +2,8 @@ package doctor_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/bucket/aiven"
 	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/internal/aivenwrite"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/doctor"
 	"github.com/rewind-kafka/rewind/internal/upstream"
@@ -26,6 +30,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // openDir opens a directory in layout kafka.
 func openDir(t *testing.T, dir string) remotestorage.RemoteStorageManager {
 	t.Helper()
+	m, err := bucket.NewManager(bucket.Options{Store: openStore(t, dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func openStore(t *testing.T, dir string) *bucket.Store {
+	t.Helper()
 	s, err := bucket.Open(t.Context(), "file://"+dir, file.Driver(file.Options{}))
 	if err != nil {
 		t.Fatal(err)
@@ -35,11 +48,7 @@ func openDir(t *testing.T, dir string) remotestorage.RemoteStorageManager {
 			t.Error(err)
 		}
 	})
-	m, err := bucket.NewManager(bucket.Options{Store: s})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return s
 }
 
 // examine runs a doctor and shows what it says if the test fails.
@@ -171,6 +180,46 @@ func TestApacheKafka(t *testing.T) {
 		rep := examine(t, o)
 		want(t, rep, doctor.Problem, "segments", "history-1", "--layout")
 		want(t, rep, doctor.OK, "segments", "in each of 1 partitions")
+	})
+	t.Run("layout aiven", func(t *testing.T) {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		store := openStore(t, dir)
+		w, err := aivenwrite.New(aivenwrite.Options{Store: store, KeyPrefix: "tiered/", Compress: true, KeyID: "k1", Key: &key.PublicKey})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := bucket.NewManager(bucket.Options{Store: openStore(t, c.Store())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.Convert(t.Context(), from); err != nil {
+			t.Fatal(err)
+		}
+		o := base
+		o.Topics, o.Store, o.Layout = []string{"history"}, "file://"+dir, "aiven"
+		manager := func(prefix string, keys map[string]*rsa.PrivateKey) remotestorage.RemoteStorageManager {
+			t.Helper()
+			m, err := aiven.NewManager(aiven.Options{Store: store, KeyPrefix: prefix, Keys: keys})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		o.Storage = manager("tiered/", map[string]*rsa.PrivateKey{"k1": key})
+		rep := examine(t, o)
+		only(t, rep, doctor.OK)
+		want(t, rep, doctor.OK, "segments", "in each of 2 partitions")
+		want(t, rep, doctor.OK, "layout", "writes layout aiven")
+		o.Storage = manager("tiered/", nil)
+		want(t, examine(t, o), doctor.Problem, "segments", "k1", "--key ID=FILE")
+		o.Storage = manager("", map[string]*rsa.PrivateKey{"k1": key})
+		want(t, examine(t, o), doctor.Problem, "segments", "--prefix")
+		o.Storage, o.Layout = openDir(t, dir), "kafka"
+		want(t, examine(t, o), doctor.Problem, "segments", "--layout")
 	})
 	t.Run("looking changes nothing", func(t *testing.T) {
 		if after := filesIn(t, c.Store()); !slices.Equal(before, after) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
@@ -68,17 +69,47 @@ func (d *doctor) partitions(ctx context.Context, h history) {
 				break
 			}
 		}
-		var sum survey
-		for _, p := range slices.Sorted(maps.Keys(t.leaders)) {
-			place := Place{Topic: t.name, Partition: p, Committed: known64(t.committed, p), LogStart: known64(offsets[earliest], p),
-				LocalStart: known64(offsets[earliestLocal], p), LastTiered: known64(offsets[latestTiered], p), HighWatermark: known64(offsets[latest], p)}
-			d.partition(ctx, h, t, &place, &sum)
-			d.rep.Partitions = append(d.rep.Partitions, place)
-		}
+		sum := d.visit(ctx, h, t, offsets)
 		if t.tiered {
-			d.rep.Findings = append(d.rep.Findings, d.judgeSurvey(t.name, &sum)...)
+			d.rep.Findings = append(d.rep.Findings, d.judgeSurvey(t.name, sum)...)
 		}
 	}
+}
+
+const (
+	visitors = 8 // partitions looked at side by side
+	// maxOpened bounds of how many partitions of a topic a segment is opened: the others are written by the same plug-in.
+	maxOpened = 64
+)
+
+// visit looks at all partitions of a topic.
+func (d *doctor) visit(ctx context.Context, h history, t *topic, offsets map[int64]map[int32]int64) *survey {
+	partitions := slices.Sorted(maps.Keys(t.leaders))
+	places, sums := make([]Place, len(partitions)), make([]survey, len(partitions))
+	var g errgroup.Group
+	g.SetLimit(visitors)
+	opening := 0
+	for i, p := range partitions {
+		place := &places[i]
+		*place = Place{Topic: t.name, Partition: p, Committed: known64(t.committed, p), LogStart: known64(offsets[earliest], p),
+			LocalStart: known64(offsets[earliestLocal], p), LastTiered: known64(offsets[latestTiered], p), HighWatermark: known64(offsets[latest], p)}
+		from := settle(place, t.tiered)
+		open := place.From == "store" && opening < maxOpened
+		if open {
+			opening++
+		}
+		g.Go(func() error {
+			d.partition(ctx, h, t, place, from, open, &sums[i])
+			return nil
+		})
+	}
+	_ = g.Wait() // nobody gives an error
+	d.rep.Partitions = append(d.rep.Partitions, places...)
+	var sum survey
+	for i := range sums {
+		sum.add(&sums[i])
+	}
+	return &sum
 }
 
 func known64(m map[int32]int64, p int32) int64 {
@@ -102,8 +133,13 @@ type failure struct {
 	err   error
 }
 
-// partition completes a place, and opens the segment that a reader there would open.
-func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, sum *survey) {
+func (s *survey) add(o *survey) {
+	s.partitions, s.history, s.opened, s.signed, s.slowest = s.partitions+o.partitions, s.history+o.history, s.opened+o.opened, s.signed+o.signed, max(s.slowest, o.slowest)
+	s.undecided, s.failed = append(s.undecided, o.undecided...), append(s.failed, o.failed...)
+}
+
+// partition completes a place that settle has begun, and opens the segment that a reader there would open.
+func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, from int64, open bool, sum *survey) {
 	limited, cancel := context.WithTimeout(ctx, 3*d.o.Patience)
 	defer cancel()
 	sum.partitions++
@@ -118,12 +154,11 @@ func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, s
 			sum.failed = append(sum.failed, failure{tp.String(), err})
 		}
 	}
-	from := settle(p, t.tiered)
 	if p.From != "store" {
 		return
 	}
 	measure(p, from, segments)
-	if d.o.Storage == nil || h == nil {
+	if !open || d.o.Storage == nil || h == nil {
 		return
 	}
 	q := resolve.Question{TP: tp, Offset: from, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}
