@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -95,7 +96,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 		case p.writeBy.passed():
 			return done, os.ErrDeadlineExceeded
 		case p.carrier:
-			return done, io.ErrClosedPipe
+			// What a socket says whose other end has gone: clients try again for a system call's error, and only for that.
+			return done, &net.OpError{Op: "write", Net: "tcp", Source: p.LocalAddr(), Addr: p.RemoteAddr(), Err: os.NewSyscallError("write", syscall.EPIPE)}
 		}
 		if n := min(len(b), writeAhead-len(p.in)); n > 0 {
 			p.in = append(p.in, b[:n]...)
