@@ -146,7 +146,7 @@ func (c *conn) carry() error {
 	label := brokerLabel(id)
 	c.g.metrics.connections.WithLabelValues(label).Inc()
 	defer c.g.metrics.connections.WithLabelValues(label).Dec()
-	carrier := clientconn.New(clientconn.Socket(c.nc), l, clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout})
+	carrier := clientconn.New(clientconn.Socket(c.nc), l.bare(), clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout})
 	if h := c.g.history; h != nil {
 		c.history = h.Conn(carrier, history.Peer{Host: l.broker.Host, Addr: l.RemoteAddr(), Hooks: hooks{c}})
 		defer c.history.Close()

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 var (
@@ -31,6 +32,14 @@ type link struct {
 	// certificate: the broker has asked for a client certificate. It may have been a wish (ssl.client.auth=requested); where it was a demand, TLS 1.3 tells
 	// with the first bytes that are read.
 	certificate atomic.Bool
+}
+
+// bare is the socket itself where there is no TLS: large bodies may then pass without being copied.
+func (l *link) bare() net.Conn {
+	if _, secure := l.Conn.(*tls.Conn); secure {
+		return l
+	}
+	return l.Conn
 }
 
 func (l *link) Read(b []byte) (int, error) {
@@ -81,8 +90,8 @@ func (g *Gateway) dialAny(ctx context.Context) (*link, error) {
 		}
 	}
 	var errs []error
-	for _, b := range candidates {
-		l, err := g.dial(ctx, b)
+	for i, b := range candidates {
+		l, err := g.dialOne(ctx, b, i < len(candidates)-1)
 		if err == nil {
 			return l, nil
 		}
@@ -92,6 +101,18 @@ func (g *Gateway) dialAny(ctx context.Context) (*link, error) {
 		}
 	}
 	return nil, errors.Join(errs...)
+}
+
+// impatient is how long one of several brokers may take: the client waits.
+const impatient = 3 * time.Second
+
+func (g *Gateway) dialOne(ctx context.Context, b Broker, others bool) (*link, error) {
+	if others {
+		limited, cancel := context.WithTimeout(ctx, impatient)
+		defer cancel()
+		ctx = limited
+	}
+	return g.dial(ctx, b)
 }
 
 func (g *Gateway) dial(ctx context.Context, b Broker) (*link, error) {
