@@ -46,6 +46,8 @@ type Options struct {
 	CacheBytes int64
 	// Parallelism is how many chunks are opened at once; GOMAXPROCS if 0.
 	Parallelism int
+	// Metrics is told of every GET; nil: nobody is.
+	Metrics Metrics
 	// Logger gets a warning for what is read twice because it arrived damaged; nil for silence.
 	Logger *slog.Logger
 }
@@ -85,6 +87,9 @@ func NewManager(o Options) (*Manager, error) {
 	}
 	if o.Parallelism == 0 {
 		o.Parallelism = runtime.GOMAXPROCS(0)
+	}
+	if o.Metrics == nil {
+		o.Metrics = noMetrics{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -304,3 +304,30 @@ func TestNullTransactionIndex(t *testing.T) {
 		t.Fatal("every segment has one")
 	}
 }
+
+// TestOffered: only a log that is as it was on the broker's disk is offered to clients.
+func TestOffered(t *testing.T) {
+	offered := make(map[string]int)
+	eachHistory(t, true, func(t *testing.T, h *history) {
+		for offset := h.start; offset <= h.tiered; {
+			rng, err := h.resolver.Resolve(t.Context(), h.tp, h.view, offset, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			offset = rng.LastOffset + 1
+			l, err := h.resolver.Location(t.Context(), h.view, &rng)
+			switch {
+			case err == nil:
+				offered[h.set.Name]++
+				if l.RemoteLogSegmentLocation == "" || l.SegmentSizeInBytes != rng.Size {
+					t.Errorf("%+v", l)
+				}
+			case !errors.Is(err, locate.ErrNotOffered):
+				t.Error(err)
+			}
+		}
+	})
+	if offered["aiven/plain"] == 0 || offered["aiven/mixed"] == 0 || offered["aiven/zstd"]+offered["aiven/aes"]+offered["aiven/zstd-aes"] != 0 {
+		t.Errorf("offered: %v", offered)
+	}
+}

@@ -25,7 +25,7 @@ func (m *Manager) FetchIndex(ctx context.Context, md remotestorage.RemoteLogSegm
 	}
 	key := s.key + indexesSuffix
 	for try := 0; ; try++ {
-		b, err := m.readIndex(ctx, key, r)
+		b, err := m.readIndex(ctx, s.key, r)
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func (m *Manager) FetchIndex(ctx context.Context, md remotestorage.RemoteLogSegm
 }
 
 func (m *Manager) readIndex(ctx context.Context, key string, r indexRange) ([]byte, error) {
-	body, size, err := m.s.OpenRange(ctx, key, r.position, r.position+r.size)
+	body, size, err := m.openRange(ctx, key, indexesSuffix, r.position, r.position+r.size)
 	if errors.Is(err, remotestorage.ErrRange) {
 		return nil, fmt.Errorf("%w: %w", remotestorage.ErrDamaged, err)
 	}
@@ -50,7 +50,7 @@ func (m *Manager) readIndex(ctx context.Context, key string, r indexRange) ([]by
 	}
 	defer body.Close() // only read from: its error says nothing that the bytes do not
 	if size < r.position+r.size {
-		return nil, fmt.Errorf("%s: %w: it has %d bytes, and an index should end at %d", m.s.Place(key), remotestorage.ErrDamaged, size, r.position+r.size)
+		return nil, fmt.Errorf("%s: %w: it has %d bytes, and an index should end at %d", m.s.Place(key+indexesSuffix), remotestorage.ErrDamaged, size, r.position+r.size)
 	}
 	b := make([]byte, r.size)
 	_, err = io.ReadFull(body, b)

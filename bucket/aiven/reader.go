@@ -37,7 +37,7 @@ func (m *Manager) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLo
 		return io.NopCloser(bytes.NewReader(nil)), nil
 	}
 	if !s.transformed() {
-		body, _, err := m.s.OpenRange(ctx, s.key+logSuffix, start, end)
+		body, _, err := m.openRange(ctx, s.key, logSuffix, start, end)
 		return body, err
 	}
 	r := &reader{m: m, s: s, ctx: ctx, began: start, pos: start, end: end, next: int(start / s.chunks.chunkSize), last: int((end - 1) / s.chunks.chunkSize)}

@@ -76,6 +76,68 @@ func TestNeighboursShareChunks(t *testing.T) {
 	}
 }
 
+// counts is a Metrics.
+type counts struct {
+	mu    sync.Mutex
+	gets  map[string]int
+	bytes map[string]int64
+	errs  []error
+}
+
+func (c *counts) StoreRead(suffix string, n int64, _ time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gets[suffix]++
+	c.bytes[suffix] += n
+	if err != nil {
+		c.errs = append(c.errs, err)
+	}
+}
+
+// TestMetrics: every GET is counted once, with its bytes; a failing one with its error, one that was given up without.
+func TestMetrics(t *testing.T) {
+	f := newFakeStore()
+	w, md, log := written(t, f.store(t), 3<<20, 256*kib, true, true, 0, 2)
+	c := &counts{gets: make(map[string]int), bytes: make(map[string]int64)}
+	o := w.o
+	o.Metrics = c
+	m := newManager(t, o)
+	r, err := m.FetchLogSegment(t.Context(), md, 0, int64(len(log)))
+	if !bytes.Equal(readAll(t, r, err), log) {
+		t.Error("other bytes")
+	}
+	ri, err := m.FetchIndex(t.Context(), md, remotestorage.IndexOffset)
+	readAll(t, ri, err)
+	for _, suffix := range []string{logSuffix, manifestSuffix} {
+		if c.gets[suffix] != f.count(suffix) || c.bytes[suffix] != int64(len(f.objects[keyOf(&md, suffix)])) {
+			t.Errorf("%s: %d GETs of %d bytes, want %d of %d", suffix, c.gets[suffix], c.bytes[suffix], f.count(suffix), len(f.objects[keyOf(&md, suffix)]))
+		}
+	}
+	if c.gets[indexesSuffix] != 1 || c.bytes[indexesSuffix] != 6+sealSize || len(c.errs) != 0 {
+		t.Errorf("%+v", c)
+	}
+	m.chunks.forgetIdle()
+	f.onGet = func(context.Context, string, []byte) (io.Reader, error) { return nil, errBroken }
+	if r, err = m.FetchLogSegment(t.Context(), md, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(r); !errors.Is(err, errBroken) || len(c.errs) != 1 {
+		t.Errorf("%v, errors counted: %v", err, c.errs)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	g := newGate()
+	f.onGet = g.onGet
+	if r, err = m.FetchLogSegment(t.Context(), md, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	<-g.entered
+	if err := r.Close(); err != nil || len(c.errs) != 1 || c.gets[logSuffix] != f.count(logSuffix) {
+		t.Errorf("%v, errors counted: %v", err, c.errs)
+	}
+}
+
 // gate makes GETs of the log wait until it is opened or their context ends.
 type gate struct {
 	entered chan struct{}

@@ -90,7 +90,7 @@ func (r *run) open(from, to int) (*timedBody, error) {
 	key := r.s.key + logSuffix
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	b := &timedBody{ctx: ctx, cancel: cancel, timer: time.AfterFunc(stallTimeout, func() { cancel(errStalled) })}
-	body, size, err := r.m.s.OpenRange(ctx, key, start, end)
+	body, size, err := r.m.openRange(ctx, r.s.key, logSuffix, start, end)
 	b.ReadCloser = body
 	switch {
 	case errors.Is(err, remotestorage.ErrRange):

@@ -89,7 +89,7 @@ func (m *Manager) recordedKey(id remotestorage.RemoteLogSegmentID, base int64, c
 func (m *Manager) readSegment(ctx context.Context, id remotestorage.UUID, key string) (*segment, error) {
 	object := key + manifestSuffix
 	for try := 0; ; try++ {
-		b, err := m.readObject(ctx, object)
+		b, err := m.readManifest(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -113,17 +113,17 @@ func (m *Manager) readSegment(ctx context.Context, id remotestorage.UUID, key st
 	}
 }
 
-func (m *Manager) readObject(ctx context.Context, key string) ([]byte, error) {
-	body, size, err := m.s.OpenRange(ctx, key, 0, maxManifest)
+func (m *Manager) readManifest(ctx context.Context, key string) ([]byte, error) {
+	body, size, err := m.openRange(ctx, key, manifestSuffix, 0, maxManifest)
 	if errors.Is(err, remotestorage.ErrRange) {
-		return nil, fmt.Errorf("%s: %w: it is empty", m.s.Place(key), remotestorage.ErrDamaged)
+		return nil, fmt.Errorf("%s: %w: it is empty", m.s.Place(key+manifestSuffix), remotestorage.ErrDamaged)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close() // only read from: its error says nothing that the bytes do not
 	if size > maxManifest {
-		return nil, fmt.Errorf("%s: %w: %d bytes", m.s.Place(key), errTooLarge, size)
+		return nil, fmt.Errorf("%s: %w: %d bytes", m.s.Place(key+manifestSuffix), errTooLarge, size)
 	}
 	return io.ReadAll(body)
 }
