@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +21,16 @@ import (
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/metadatatopic"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // past is what a gateway needs to read a cluster's history.
 func past(t *testing.T, c *clustertest.Cluster, policy metadatatopic.Policy) *History {
+	t.Helper()
+	return pastOf(t, c, policy, func(m remotestorage.RemoteStorageManager) remotestorage.RemoteStorageManager { return m })
+}
+
+func pastOf(t *testing.T, c *clustertest.Cluster, policy metadatatopic.Policy, wrap func(remotestorage.RemoteStorageManager) remotestorage.RemoteStorageManager) *History {
 	t.Helper()
 	store, err := file.Open(c.Store(), file.Options{})
 	if err != nil {
@@ -34,7 +42,7 @@ func past(t *testing.T, c *clustertest.Cluster, policy metadatatopic.Policy) *Hi
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
-	r, err := metadatatopic.New(t.Context(), metadatatopic.Options{Seeds: c.Seeds(clustertest.Plaintext), Storage: Timed(m, NewStoreMetrics(nil)), Policy: policy, TxnIndexEmptyKnown: true, Logger: log})
+	r, err := metadatatopic.New(t.Context(), metadatatopic.Options{Seeds: c.Seeds(clustertest.Plaintext), Storage: wrap(Timed(m, NewStoreMetrics(nil))), Policy: policy, TxnIndexEmptyKnown: true, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,5 +208,52 @@ func TestKafkaHistoryForWhom(t *testing.T) {
 		if testutil.ToFloat64(g.metrics.limits.WithLabelValues("principal-connections")) == 0 {
 			t.Error("the limit was not met")
 		}
+	})
+}
+
+// moody is a store that fails when it is told to.
+type moody struct {
+	remotestorage.RemoteStorageManager
+	down *atomic.Bool
+}
+
+var errDown = errors.New("the store is down")
+
+func (m moody) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, start, end int64) (io.ReadCloser, error) {
+	if m.down.Load() {
+		return nil, errDown
+	}
+	return m.RemoteStorageManager.FetchLogSegment(ctx, md, start, end)
+}
+
+// When the store is down the brokers serve, a few partitions at a time, and everything comes all the same.
+func TestKafkaStoreDown(t *testing.T) {
+	c := startKafka(t, clustertest.Options{})
+	c.Load(t, "past", 6, "none", 60)
+	var down atomic.Bool
+	g := before(t, c, clustertest.Login{Protocol: clustertest.Plaintext}, func(o *Options) {
+		o.History = pastOf(t, c, metadatatopic.NotLocal, func(m remotestorage.RemoteStorageManager) remotestorage.RemoteStorageManager { return moody{m, &down} })
+		o.History.MaxFallbacks, o.History.Read.Deadline, o.History.Read.Cache, o.Registerer = 2, 200*time.Millisecond, nil, prometheus.NewRegistry()
+	})
+	want, seeds := c.Records(t, "past", false), []string{g.Addr().String()}
+	down.Store(true)
+	m := c.Meters(t, "past")
+	if d := clustertest.Difference(want, c.Read(t, seeds, "past", false)); d != "" {
+		t.Error(d)
+	}
+	if storeBytes(g) > 0 || testutil.CollectAndCount(g.metrics.fallbacks) == 0 {
+		t.Errorf("%v bytes came from a store that is down; fall backs: %d reasons", storeBytes(g), testutil.CollectAndCount(g.metrics.fallbacks))
+	}
+	if after := c.Meters(t, "past").Since(m); after.RemoteBytes == 0 {
+		t.Error("the broker has read nothing from the store")
+	}
+	down.Store(false)
+	// What has fallen back stays so for some ten seconds; a partition that has not is read from the store at once.
+	eventually(t, "the store to be used again", func() bool {
+		if d := clustertest.Difference(want, c.Read(t, seeds, "past", false)); d != "" {
+			t.Error(d)
+			return true
+		}
+		return storeBytes(g) > 0
 	})
 }
