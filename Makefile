@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-aiven test-log test-tier test-library test-clients test-stores test-broker test-gateway test-kill test-race clean
+.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-clients test-stores test-broker test-gateway test-kill test-race clean
 
 all: build
 
@@ -25,7 +25,7 @@ test: peers lint
 
 # The packages with goroutines once more under the race detector, which needs a C compiler.
 RACE := . ./internal/remote/... ./internal/fetch/... ./internal/session/... ./internal/clientconn/... ./internal/partlog/... ./internal/tier/... ./internal/locate/... \
-	./internal/broker/... ./internal/fileserver/... ./httpfetcher/... ./bucket/aiven/... ./internal/gateway/...
+	./internal/broker/... ./internal/fileserver/... ./httpfetcher/... ./bucket/aiven/... ./internal/gateway/... ./metadatatopic/...
 test-race:
 	@if command -v gcc >/dev/null || command -v cc >/dev/null; then echo "go test -race -short"; CGO_ENABLED=1 $(TEST_ENV) go test -race -short -timeout 20m -p 2 $(RACE); \
 	elif [ -n "$${CI:-}" ]; then echo "no C compiler for the race detector"; exit 1; \
@@ -43,6 +43,9 @@ lint:
 test-golden:
 	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./internal/golden/...
 # Aiven's layout: every object that the plug-in wrote, byte for byte, and through resolver and reader.
+# Resolving from Apache Kafka's own metadata topic: golden sets of both layouts, a million segments, real clusters of one and three brokers.
+test-metadata:
+	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./metadatatopic/...
 test-aiven:
 	$(GOTEST) -count=1 ./bucket/aiven/... ./internal/aivenwrite/...
 test-log:

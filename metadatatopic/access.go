@@ -134,8 +134,9 @@ func (d *reading) heard(partition int32, timestamp, offset int64, err error) {
 		d.err.Store(&err)
 	case err != nil: // asked for again, soon
 	case timestamp == earliest:
-		if p.next.CompareAndSwap(0, offset) && offset > 0 {
-			d.tear(partition, "it was cut at its beginning", "log start offset", offset)
+		if at := p.next.Load(); at < offset && p.next.CompareAndSwap(at, offset) {
+			d.tear(partition, "it was cut at its beginning", "log start offset", offset, "read up to", at)
+			d.settle(p)
 		}
 	default:
 		storeMax(&p.high, offset)

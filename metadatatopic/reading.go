@@ -235,6 +235,12 @@ func (d *reading) ready(tp remotestorage.TopicIDPartition) bool {
 	return d.unread.Load() == 0 || !d.grown.Load() && d.home(tp).read.Load()
 }
 
+// holds tells whether anything at or after the offset was ever copied.
+func (d *reading) holds(tp remotestorage.TopicIDPartition, offset int64) bool {
+	p := d.index.Partition(tp)
+	return p != nil && offset <= p.LastCopied()
+}
+
 // whole tells whether no record of tp is known to be missing.
 func (d *reading) whole(tp remotestorage.TopicIDPartition) bool { return !d.home(tp).torn.Load() }
 

@@ -58,8 +58,7 @@ func (r *Resolver) Local(tp remotestorage.TopicIDPartition, offset int64) bool {
 	if !d.ready(tp) {
 		return true
 	}
-	segments := d.index.Partition(tp)
-	if segments == nil || offset > segments.LastCopied() {
+	if !d.holds(tp, offset) {
 		return true
 	}
 	if r.opts.Policy != NotLocal {
@@ -126,6 +125,9 @@ func (r *Resolver) view(ctx context.Context, d *reading, q resolve.Question) (vi
 	var v view
 	if !d.ready(q.TP) {
 		return v, notReady(q.TP, errReading)
+	}
+	if !d.holds(q.TP, q.Offset) {
+		return v, remote.ErrLocal // and the cluster need not be asked
 	}
 	v, err := wait(ctx, r.facts, q.TP, (*partition).viewLocked)
 	if err != nil {
