@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/freeport"
 	"github.com/rewind-kafka/rewind/internal/peers"
@@ -220,14 +222,7 @@ func TestApacheKafkaPage(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Options{})
 	c.Load(t, "orders", 2, "zstd", 400)
 	size := folderSize(t, c.Store())
-	ports := make([]string, 6)
-	for i := range ports {
-		p, err := freeport.Find(3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = freeport.Address(p)
-	}
+	ports := somePorts(t, 6)
 	kafka, store := c.Bootstrap(clustertest.Plaintext), "file://"+c.Store()
 	u := newTutorial(t, map[string]string{"KAFKA": kafka, "STORE": store, "TOPIC": "orders"},
 		"127.0.0.1:19092", ports[0], "127.0.0.1:19191", ports[1], "127.0.0.1:39092", ports[2], "127.0.0.1:39191", ports[3], "127.0.0.1:29092", ports[4], "127.0.0.1:29191", ports[5],
@@ -243,17 +238,15 @@ func TestApacheKafkaPage(t *testing.T) {
 		ran++
 		switch {
 		case strings.Contains(b.text, "rewind doctor"):
-			if strings.Contains(out, "problem ") || !strings.Contains(out, "orders-1") {
+			upstream := "as Apache Kafka does"
+			if b.heading != "Look first" {
+				upstream = "a Rewind broker or gateway: it answers with signed locations"
+			}
+			if strings.Contains(out, "problem ") || !strings.Contains(out, "orders-1") || !strings.Contains(out, upstream) {
 				t.Errorf("doctor says:\n%s", out)
 			}
 		case strings.Contains(b.text, "/metrics"):
-			var bytes float64
-			if m := storeBytes.FindStringSubmatch(out); m != nil {
-				fmt.Sscan(m[1], &bytes)
-			}
-			if bytes < 0.9*float64(size) {
-				t.Errorf("%g bytes came from the store, of %d that lie there:\n%s", bytes, size, out)
-			}
+			readFromStore(t, out, size)
 		case strings.Contains(b.text, "go run"):
 			var records, store, brokers int64
 			if _, err := fmt.Sscanf(out, "%d records; %d bytes from the store, %d from the brokers", &records, &store, &brokers); err != nil || records != 2*401 || store < size*9/10 || brokers > size/2 {
@@ -266,6 +259,18 @@ func TestApacheKafkaPage(t *testing.T) {
 	}
 }
 
+// readFromStore fails if a gateway's metrics do not say that it has read history of about that size from the store.
+func readFromStore(t *testing.T, metrics string, size int64) {
+	t.Helper()
+	var bytes float64
+	if m := storeBytes.FindStringSubmatch(metrics); m != nil {
+		fmt.Sscan(m[1], &bytes)
+	}
+	if bytes < 0.9*float64(size) {
+		t.Errorf("%g bytes came from the store, of %d that lie there:\n%s", bytes, size, metrics)
+	}
+}
+
 // TestApacheKafkaPageSecurity does what the page says of security, on a cluster with authentication and ACLs.
 func TestApacheKafkaPageSecurity(t *testing.T) {
 	if testing.Short() {
@@ -274,24 +279,53 @@ func TestApacheKafkaPageSecurity(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
 	c.Load(t, "orders", 1, "none", 200)
 	kafka, store := c.Bootstrap(clustertest.SASLTLS), "file://"+c.Store()
+	ports := somePorts(t, 2)
+	_, certificate, key, _ := c.Authority().Issue(t, "gateway", "127.0.0.1")
 	u := newTutorial(t, map[string]string{"KAFKA": kafka, "STORE": store, "TOPIC": "orders"},
 		"User:rewind", "User:"+clustertest.Alice, `username="rewind" password="change-me"`, fmt.Sprintf("username=%q password=%q", clustertest.Alice, clustertest.Password(clustertest.Alice)),
-		"/etc/rewind/ca.pem", c.Authority().CertFile)
-	var admin strings.Builder
-	for k, v := range (clustertest.Login{Protocol: clustertest.SASLTLS, Mechanism: clustertest.ScramSHA512}).JavaProperties(c.Authority().CertFile) {
-		fmt.Fprintf(&admin, "%s=%s\n", k, v)
+		"/etc/rewind/ca.pem", c.Authority().CertFile, "gateway.pem", certificate, "gateway-key.pem", key, "--timeout-ms 10000", "--timeout-ms 5000", "127.0.0.1:19092", ports[0], "127.0.0.1:19191", ports[1])
+	for name, user := range map[string]string{"admin": clustertest.Admin, "client": clustertest.Bob} {
+		var text strings.Builder
+		for k, v := range (clustertest.Login{Protocol: clustertest.SASLTLS, Mechanism: clustertest.ScramSHA512, User: user}).JavaProperties(c.Authority().CertFile) {
+			fmt.Fprintf(&text, "%s=%s\n", k, v)
+		}
+		u.write(name+".properties", text.String())
 	}
-	u.write("admin.properties", admin.String())
+	acls := kadm.NewACLs().Allow("User:" + clustertest.Bob).AllowHosts("*").Topics("orders").Groups("backfill").ResourcePatternType(kadm.ACLPatternLiteral).Operations(kadm.OpRead)
+	if _, err := c.Admin().CreateACLs(t.Context(), acls); err != nil {
+		t.Fatal(err)
+	}
 	for _, b := range blocksOf(t, filepath.Join(peers.Root(), "docs", "apache-kafka.md")) {
 		if b.heading != "Security" {
 			continue
 		}
 		out := u.run(b)
 		t.Logf("%s\n%s", b.text, out)
-		if strings.Contains(b.text, "rewind doctor") && (strings.Contains(out, "problem ") || !strings.Contains(out, "SCRAM-SHA-512 as alice") || !strings.Contains(out, "segments")) {
-			t.Errorf("doctor says:\n%s", out)
+		switch {
+		case strings.Contains(b.text, "rewind doctor"):
+			if strings.Contains(out, "problem ") || !strings.Contains(out, "SCRAM-SHA-512 as alice") || !strings.Contains(out, "segments") {
+				t.Errorf("doctor says:\n%s", out)
+			}
+		case strings.Contains(b.text, "/metrics"):
+			readFromStore(t, out, folderSize(t, c.Store()))
+			if text, err := os.ReadFile(filepath.Join(u.dir, "as-client.txt")); err != nil || bytes.Count(text, []byte("\n")) < 200 {
+				t.Errorf("the client has read %d lines, %v", bytes.Count(text, []byte("\n")), err)
+			}
 		}
 	}
+}
+
+// somePorts are addresses where nobody listens, with two ports after each for brokers.
+func somePorts(t *testing.T, n int) (all []string) {
+	t.Helper()
+	for range n {
+		p, err := freeport.Find(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, freeport.Address(p))
+	}
+	return all
 }
 
 func folderSize(t *testing.T, dir string) (n int64) {
