@@ -182,3 +182,6 @@ func startKafka(t testing.TB, o clustertest.Options) *clustertest.Cluster {
 	}
 	return clustertest.Start(t, o)
 }
+
+// noBrokers is for brokers of tests that do not tell of themselves.
+func noBrokers(context.Context) ([]Broker, error) { return nil, nil }
