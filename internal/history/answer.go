@@ -153,6 +153,7 @@ func (c *Conn) remoteMax(q *session.Part) int32 {
 }
 
 func (c *Conn) putTogether(ctx context.Context, d *demand, f *session.Fetch) *wire.FetchResponse {
+	c.mixes(true)
 	c.tail.inStep.Store(false)
 	results := c.collect(ctx, d, f.Parts)
 	resp := &wire.FetchResponse{SessionID: f.SessionID}

@@ -44,6 +44,7 @@ type Conn struct {
 	// Of Answer, which is called once at a time.
 	streaming <-chan struct{} // closed when the answer that was streamed last has gone by; nil: none
 	heldUntil time.Time       // the client is throttled
+	mixing    bool            // the last answer was put together
 
 	mu       sync.Mutex
 	parts    map[partKey]*partition
@@ -94,6 +95,7 @@ func (c *Conn) watch() {
 // Close ends direct reading and waits for all that goes on. The carrier's Run has returned by then, so no Answer is under way.
 func (c *Conn) Close() {
 	c.cancel()
+	c.mixes(false)
 	c.mu.Lock()
 	parts := make([]*partition, 0, len(c.parts))
 	for _, p := range c.parts {
@@ -104,6 +106,14 @@ func (c *Conn) Close() {
 		p.close()
 	}
 	c.running.Wait()
+}
+
+// mixes says whether answers are put together now.
+func (c *Conn) mixes(now bool) {
+	if c.mixing != now {
+		c.mixing = now
+		c.h.mixing.Add(map[bool]int64{true: 1, false: -1}[now])
+	}
 }
 
 // Wants is the carrier's question which requests to hand over. It is to be called for every request: a client that authenticates anew may be somebody else.

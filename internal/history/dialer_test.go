@@ -24,6 +24,7 @@ type dialOptions struct {
 	MemoryBudget                 int64
 	Parallelism, ChunkBytes      int
 	DisableHedging               bool
+	Shared                       bool // readers share chunks
 	RemoteFetchMaxWait           time.Duration
 	RangeTimeout                 time.Duration
 	Fetchers                     []Fetcher
@@ -38,6 +39,7 @@ type testDialer struct {
 	h      *History
 	budget *remote.Budget
 	reader *remote.Reader
+	cache  *remote.Cache // nil: none
 	http   *httpfetcher.Fetcher
 	hooks  Hooks
 	ranges counted
@@ -65,8 +67,11 @@ func makeDialer(o dialOptions) (*testDialer, error) {
 		o.MemoryBudget = remote.DefaultBudget
 	}
 	d := &testDialer{http: http, budget: remote.NewBudget(o.MemoryBudget), hooks: o.Metrics, conns: make(map[*clientconn.Conn]*Conn)}
+	if o.Shared {
+		d.cache = remote.NewCache(d.budget, o.MemoryBudget/2)
+	}
 	d.reader = remote.NewReader(remote.Options{
-		Budget: d.budget, ChunkSize: o.ChunkBytes, Parallelism: o.Parallelism, ReadAhead: true, Hedge: !o.DisableHedging, Deadline: o.RemoteFetchMaxWait,
+		Budget: d.budget, Cache: d.cache, ChunkSize: o.ChunkBytes, Parallelism: o.Parallelism, ReadAhead: true, Hedge: !o.DisableHedging, Deadline: o.RemoteFetchMaxWait,
 		RequestTimeout: o.RangeTimeout, Metrics: &d.ranges, Logger: o.Logger,
 	})
 	ho := Options{Reader: d.reader, RemoteMaxBytes: o.RemoteMaxPartitionFetchBytes, Fallback: o.Fallback, Logger: o.Logger}
@@ -136,6 +141,9 @@ func (d *testDialer) Close() error {
 	}
 	d.running.Wait()
 	d.reader.Close()
+	if d.cache != nil {
+		d.cache.Close()
+	}
 	return d.http.Close()
 }
 

@@ -249,6 +249,8 @@ func (b *fakeBroker) serve(c net.Conn) {
 			out = net.Buffers{wire.AppendResponse(nil, b.apiVersions(req), h.CorrelationID)}
 		case *kmsg.MetadataRequest:
 			out = net.Buffers{wire.AppendResponse(nil, b.metadata(req, user), h.CorrelationID)}
+		case *kmsg.DeleteRecordsRequest:
+			out = net.Buffers{wire.AppendResponse(nil, b.deleteRecords(req), h.CorrelationID)}
 		case *kmsg.SASLHandshakeRequest:
 			out = net.Buffers{wire.AppendResponse(nil, req.ResponseKind(), h.CorrelationID)}
 		case *kmsg.SASLAuthenticateRequest:
@@ -351,6 +353,24 @@ func (b *fakeBroker) offsets(req *kmsg.ListOffsetsRequest) kmsg.Response {
 		}
 		r.Topics = append(r.Topics, rt)
 	}
+	return r
+}
+
+func (b *fakeBroker) deleteRecords(req *kmsg.DeleteRecordsRequest) kmsg.Response {
+	r := req.ResponseKind().(*kmsg.DeleteRecordsResponse)
+	b.set(func() {
+		for _, t := range req.Topics {
+			rt := kmsg.NewDeleteRecordsResponseTopic()
+			rt.Topic = t.Topic
+			for _, q := range t.Partitions {
+				b.findLocked(t.Topic, remotestorage.UUID{}, q.Partition).logStart = q.Offset
+				rp := kmsg.NewDeleteRecordsResponseTopicPartition()
+				rp.Partition, rp.LowWatermark = q.Partition, q.Offset
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			r.Topics = append(r.Topics, rt)
+		}
+	})
 	return r
 }
 

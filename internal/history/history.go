@@ -47,6 +47,9 @@ type Options struct {
 	// MaxFallbacks bounds how many partitions that could not be read directly may be fetched from the brokers at once; the others wait, with empty answers, for
 	// their turn or for the store. 0: no bound. It takes a Resolver.
 	MaxFallbacks int
+	// UpstreamBytes is shared out among the connections whose answers are put together from what brokers send besides what is read here: each asks its broker for so
+	// much less at once, the more they are. 0: as much as the client asks for.
+	UpstreamBytes int64
 	// Logger gets a line when a partition falls back; nil for silence.
 	Logger *slog.Logger
 }
@@ -59,7 +62,9 @@ type History struct {
 	// With a Resolver:
 	topics    *topics
 	fallbacks fallbacks
-	counters  counters
+	// mixing is how many connections had their last answer put together.
+	mixing   atomic.Int64
+	counters counters
 }
 
 // New checks the options.
@@ -93,6 +98,18 @@ type Peer struct {
 // Conn makes the part of a client's connection that answers its fetches. The carrier's handler hands it what it Wants; after the carrier's Run has returned it is
 // to be closed.
 func (h *History) Conn(carrier *clientconn.Conn, p Peer) *Conn { return newConn(h, carrier, p) }
+
+// minUpstream is the least that a broker is asked for at once.
+const minUpstream = 64 << 10
+
+// upstreamLimit is how many bytes a broker is asked for on behalf of a client that would take so many.
+func (h *History) upstreamLimit(wanted int32) int32 {
+	if h.opts.UpstreamBytes == 0 {
+		return wanted
+	}
+	share := max(h.opts.UpstreamBytes/max(h.mixing.Load(), 1), minUpstream)
+	return int32(min(int64(wanted), share))
+}
 
 // Stats returns the counters.
 func (h *History) Stats() Stats {

@@ -37,6 +37,7 @@ func (p *partition) upstreamOnly() bool {
 // been told whatever the broker's session has told us, so that what the broker leaves out is no news to the client either. An answer that was put together here may
 // have said something else; the first stream after it begins the broker's session anew, and so tells all. It is called with tail.use held.
 func (c *Conn) stream(ctx context.Context, d *demand, req *kmsg.FetchRequest, f *session.Fetch, correlationID int32) (clientconn.Answer, error) {
+	c.mixes(false)
 	t := c.tail
 	sessionless := f.SessionID == 0
 	client := &t.session

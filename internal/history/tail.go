@@ -167,7 +167,7 @@ func (t *tail) fetch(ctx context.Context, d *demand, wanted []asked, wait time.D
 	for try := 1; ; try++ {
 		built := t.session.Build(parts)
 		req := t.c.newFetch(d)
-		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(max(wait, 0).Milliseconds()), minBytes, d.maxBytes
+		req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(max(wait, 0).Milliseconds()), minBytes, t.c.h.upstreamLimit(d.maxBytes)
 		built.Set(req)
 		t.c.h.counters.upstreamFetches.Add(1)
 		r, err := t.c.carrier.Request(ctx, req)

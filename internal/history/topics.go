@@ -21,8 +21,9 @@ const (
 type topics struct {
 	resolver resolve.Resolver
 
-	mu sync.Mutex
-	m  map[topicKey]*topic
+	mu  sync.Mutex
+	m   map[topicKey]*topic
+	ids map[string]remotestorage.UUID // of the names, however clients call the topic
 }
 
 type topicKey struct {
@@ -37,7 +38,9 @@ type topic struct {
 	asking bool
 }
 
-func newTopics(r resolve.Resolver) *topics { return &topics{resolver: r, m: make(map[topicKey]*topic)} }
+func newTopics(r resolve.Resolver) *topics {
+	return &topics{resolver: r, m: make(map[topicKey]*topic), ids: make(map[string]remotestorage.UUID)}
+}
 
 // known completes a partition's topic without waiting.
 func (t *topics) known(k partKey) (remotestorage.TopicIDPartition, bool) {
@@ -77,9 +80,11 @@ func (t *topics) find(ctx context.Context, k partKey) (remotestorage.TopicIDPart
 		return remotestorage.TopicIDPartition{}, err
 	}
 	if len(t.m) >= maxTopics {
+		clear(t.ids)
 		clear(t.m) // asking them all again is no worse than remembering them
 	}
 	t.m[key] = &topic{name: name, id: id, at: time.Now()}
+	t.ids[name] = id
 	return remotestorage.TopicIDPartition{Topic: name, TopicID: id, Partition: k.partition}, nil
 }
 
@@ -88,4 +93,12 @@ func (t *topics) forget(k partKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.m, topicKey{k.topic, k.id})
+}
+
+// named gives the id of a name that some client has read of, whatever it calls the topic.
+func (t *topics) named(name string) (remotestorage.UUID, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id, ok := t.ids[name]
+	return id, ok
 }
