@@ -149,6 +149,11 @@ func TestCommandLine(t *testing.T) {
 		{"bad size", []string{"demo", "--size", "many"}, "many"},
 		{"too small", []string{"demo", "--size", "1"}, "--size"},
 		{"distance of a real store", []string{"demo", "--store", "s3://b", "--store-latency", "1ms"}, "--store-latency"},
+		{"doctor without a cluster", []string{"doctor"}, "--upstream"},
+		{"doctor with half a key", []string{"doctor", "--upstream", "127.0.0.1:1", "--store", "file://" + dir, "--layout", "aiven", "--key", "k1"}, "ID=FILE"},
+		{"doctor with another layout", []string{"doctor", "--upstream", "127.0.0.1:1", "--layout", "iceberg"}, "kafka"},
+		{"doctor with unknown properties", []string{"doctor", "--upstream", "127.0.0.1:1", "--command-config", bad}, "listeners"},
+		{"doctor of nobody", []string{"doctor", "--upstream", "127.0.0.1:1"}, "problem"},
 		{"unknown figure", []string{"bench", "--figure", "beauty"}, "beauty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
