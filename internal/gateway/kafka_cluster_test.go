@@ -106,11 +106,13 @@ func TestKafkaCluster(t *testing.T) {
 	t.Run("java console consumer", func(t *testing.T) {
 		want := c.Records(t, "moving", false)
 		m := c.Meters(t, "moving")
-		out := tool(t, time.Minute, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", seeds[0], "--topic", "moving", "--from-beginning",
-			"--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true", "--formatter-property", "print.value=false",
-			"--max-messages", fmt.Sprint(len(values(want))), "--timeout-ms", "30000")
-		if n := strings.Count(out, "Partition:"); n != len(values(want)) {
-			t.Errorf("%d records instead of %d:\n%.2000s", n, len(values(want)), out)
+		for _, protocol := range []string{"classic", "consumer"} { // the latter is KIP-848's
+			out := tool(t, time.Minute, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", seeds[0], "--topic", "moving", "--from-beginning",
+				"--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true", "--formatter-property", "print.value=false",
+				"--command-property", "group.protocol="+protocol, "--max-messages", fmt.Sprint(len(values(want))), "--timeout-ms", "30000")
+			if n := strings.Count(out, "Partition:"); n != len(values(want)) {
+				t.Errorf("group.protocol=%s: %d records instead of %d:\n%.2000s", protocol, n, len(values(want)), out)
+			}
 		}
 		if after := c.Meters(t, "moving").Since(m); after.RemoteBytes > 0 {
 			t.Errorf("the brokers have read %d bytes from the store", after.RemoteBytes)

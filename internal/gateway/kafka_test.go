@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +107,43 @@ func TestKafkaSecurity(t *testing.T) {
 			session(t, c, g, l, topic)
 		})
 	}
+	t.Run("names in place of ports", func(t *testing.T) {
+		l := clustertest.Login{Protocol: clustertest.SASLTLS, Mechanism: clustertest.ScramSHA512}
+		g := before(t, c, l, func(o *Options) { o.SNIDomain, o.AdvertisedHost = "gw.test", "gw.test" })
+		var names sync.Map
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			host, port, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			names.Store(host, true)
+			config := c.Authority().ClientConfig()
+			config.ServerName = host
+			d := tls.Dialer{Config: config}
+			return d.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port)) // what a name server would say
+		}
+		_, port, err := net.SplitHostPort(g.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := kgo.NewClient(kgo.SeedBrokers("gw.test:"+port), kgo.SASL(l.SASL()), kgo.Dialer(dial), kgo.ConsumeTopics("named"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		c.CreateOn(t, "named", [][]int32{{1}}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := k.ProduceSync(ctx, &kgo.Record{Topic: "named", Value: []byte("x")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		if f := k.PollFetches(ctx); f.NumRecords() != 1 {
+			t.Errorf("%d records, %v", f.NumRecords(), f.Err())
+		}
+		if _, ok := names.Load("broker-1.gw.test"); !ok {
+			t.Error("no connection was made by a broker's name")
+		}
+	})
 	t.Run("client certificates", func(t *testing.T) {
 		g, err := New(Options{Upstream: c.Seeds(clustertest.MutualTLS), Listen: "127.0.0.1:0", UpstreamTLS: c.Authority().ClientConfig})
 		if err != nil {
