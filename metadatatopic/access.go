@@ -134,10 +134,9 @@ func (d *reading) heard(partition int32, timestamp, offset int64, err error) {
 		d.err.Store(&err)
 	case err != nil: // asked for again, soon
 	case timestamp == earliest:
-		if at := p.next.Load(); at < offset && p.next.CompareAndSwap(at, offset) {
-			d.tear(partition, "it was cut at its beginning", "log start offset", offset, "read up to", at)
-			d.settle(p)
-		}
+		d.cut(partition, offset)
+		storeMax(&p.next, offset) // nothing is left to be read below
+		d.settle(p)
 	default:
 		storeMax(&p.high, offset)
 		if p.end.CompareAndSwap(-1, offset) {

@@ -266,3 +266,25 @@ func TestQuestionsAreAskedTogether(t *testing.T) {
 		t.Errorf("a partition that does not exist: %v, want %v", err, remote.ErrLocal)
 	}
 }
+
+// TestAClientThatSticksToAnOldEpoch: what brokers refuse to one client does not keep the others from reading.
+func TestAClientThatSticksToAnOldEpoch(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	tp := tiered(c, "t")
+	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
+	ready(t, r)
+	if _, err := ask(r, tp, 0); err != nil {
+		t.Fatal(err)
+	}
+	before := c.requests(23)
+	for range 1000 {
+		r.Moved(tp)
+		if _, err := ask(r, tp, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.requests(23) - before; n > 20 {
+		t.Errorf("the lineage was asked for %d times", n)
+	}
+}

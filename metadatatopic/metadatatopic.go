@@ -109,7 +109,7 @@ type Options struct {
 	Storage remotestorage.RemoteStorageManager
 	Policy  Policy
 	Topic   string // "": DefaultTopic
-	// TxnIndexEmptyKnown says that every broker that ever wrote to the topic sets TxnIndexEmpty (Apache Kafka does from 4.0 on). Then a transaction index that is
+	// TxnIndexEmptyKnown says that every broker that ever wrote to the topic sets TxnIndexEmpty, as Apache Kafka 4.4 does and older ones do not. Then a transaction index that is
 	// absent without that mark is damage. Otherwise committed readers of such a segment are left to the brokers, which is always right.
 	TxnIndexEmptyKnown bool
 	// IndexCacheBytes bounds the cache of offset and transaction indexes; 0: 64 MiB.

@@ -17,6 +17,8 @@ const (
 	maxAgeStart = 5 * time.Second // log start, local log start, who leads, that the topic exists
 	// maxAgeLocal: how long the local log start serves to keep readers of new records away. It only ever moves up, so that an old one is just less sharp.
 	maxAgeLocal = 30 * time.Second
+	// minDoubt is the least time between two doubts of clients.
+	minDoubt = time.Second
 )
 
 // kind is one of the questions about a partition.
@@ -60,6 +62,7 @@ type partition struct {
 	epoch   int32
 	led     time.Time // as of when
 	moved   bool      // what is known of leader and lineage is in doubt
+	doubted time.Time // when a client was last told so by a broker
 	lineage *epoch.Cache
 	first   int64 // where lineage begins
 	learnt  int32 // the leader epoch that lineage is of; -1: none
@@ -153,6 +156,13 @@ func (p *partition) answered(k kind, leaderEpoch int32, offset int64, at time.Ti
 	p.changedLocked()
 }
 
+// learnLocked takes in what somebody else was told. It does not make the fact younger, since it need not come from the leader.
+func (p *partition) learnLocked(k kind, offset int64) {
+	if s := &p.offsets[k]; !s.at.IsZero() {
+		s.offset = max(s.offset, offset)
+	}
+}
+
 func (p *partition) learn(leaderEpoch int32, lineage *epoch.Cache, first int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,12 +174,17 @@ func (p *partition) learn(leaderEpoch int32, lineage *epoch.Cache, first int64) 
 	p.changedLocked()
 }
 
-// doubt: what is known of leader and lineage may be wrong.
-func (p *partition) doubt() {
+// doubt: what is known of leader and lineage may be wrong, and is asked for anew. A client that sticks to an old epoch, and is refused each time, must not keep all others
+// from reading: soon after one doubt another is not heard. If it is true, the questions of the next tick tell.
+func (p *partition) doubt(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.moved = true
+	if now.Sub(p.doubted) < minDoubt {
+		return false
+	}
+	p.moved, p.doubted = true, now
 	p.lineage, p.learnt = nil, -1
+	return true
 }
 
 // view is what resolving needs to know: internal/locate's View, as of one moment.

@@ -111,11 +111,13 @@ func (d *reading) read(ctx context.Context) {
 		fetches.EachError(d.failed)
 		applied, skipped := 0, 0
 		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			if int(p.Partition) >= len(d.progress) {
+				return
+			}
+			d.cut(p.Partition, p.LogStartOffset)
 			a, s := d.apply(p.Partition, p.Records)
 			applied, skipped = applied+a, skipped+s
-			if int(p.Partition) < len(d.progress) {
-				storeMax(&d.progress[p.Partition].high, p.HighWatermark)
-			}
+			storeMax(&d.progress[p.Partition].high, p.HighWatermark)
 		})
 		d.applied.Add(int64(applied))
 		d.skipped.Add(int64(skipped))
@@ -127,8 +129,10 @@ func (d *reading) read(ctx context.Context) {
 }
 
 func storeMax(a *atomic.Int64, v int64) {
-	if v > a.Load() {
-		a.Store(v)
+	for old := a.Load(); v > old; old = a.Load() {
+		if a.CompareAndSwap(old, v) {
+			return
+		}
 	}
 }
 
@@ -155,9 +159,16 @@ func (d *reading) tear(partition int32, why string, args ...any) {
 	})
 }
 
+// cut notes it if a metadata partition begins behind what was read of it.
+func (d *reading) cut(partition int32, logStart int64) {
+	if at := d.progress[partition].next.Load(); at < logStart {
+		d.tear(partition, "it was cut at its beginning", "log start offset", logStart, "read up to", at)
+	}
+}
+
 // apply folds records of one metadata partition in, in their order.
 func (d *reading) apply(partition int32, records []*kgo.Record) (applied, skipped int) {
-	if len(records) == 0 || int(partition) >= len(d.progress) {
+	if len(records) == 0 {
 		return 0, 0
 	}
 	before := d.index.Warnings()
@@ -181,7 +192,7 @@ func (d *reading) apply(partition int32, records []*kgo.Record) (applied, skippe
 		})
 	}
 	p := &d.progress[partition]
-	p.next.Store(records[len(records)-1].Offset + 1)
+	storeMax(&p.next, records[len(records)-1].Offset+1)
 	d.settle(p)
 	return applied, skipped
 }

@@ -81,17 +81,14 @@ func (r *Resolver) Learn(tp remotestorage.TopicIDPartition, l resolve.Learnt) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for k, offset := range map[kind]int64{kindStart: l.LogStart, kindHigh: l.HighWatermark, kindStable: l.LastStable} {
-		if s := &p.offsets[k]; offset >= 0 && !s.at.IsZero() {
-			s.offset = max(s.offset, offset)
-		}
-	}
+	p.learnLocked(kindStart, l.LogStart)
+	p.learnLocked(kindHigh, l.HighWatermark)
+	p.learnLocked(kindStable, l.LastStable)
 }
 
 // Moved implements resolve.Resolver.
 func (r *Resolver) Moved(tp remotestorage.TopicIDPartition) {
-	if p := r.facts.peek(tp); p != nil {
-		p.doubt()
+	if p := r.facts.peek(tp); p != nil && p.doubt(time.Now()) {
 		r.facts.ring()
 	}
 }

@@ -261,3 +261,32 @@ func TestClosed(t *testing.T) {
 	}
 	r.Close() // a second time does nothing
 }
+
+// TestTheTopicIsCutBeforeItIsRead: a reading that was overtaken by the topic's retention goes on, and knows that it does not know all.
+func TestTheTopicIsCutBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	tp := tiered(c, "t")
+	log := newLog()
+	r := open(t, c, metadatatopic.Options{Storage: nothing{}, Logger: log.logger()})
+	ready(t, r)
+	c.set(func() { c.held = true })
+	_, missed := segmentOf(tp, 200, 299, 0, 200)
+	c.publish(missed...)
+	_, kept := segmentOf(tp, 300, 399, 0, 300)
+	c.publish(kept...)
+	c.set(func() {
+		p := c.topics[metadatatopic.DefaultTopic].parts[0]
+		p.start, p.values = 6, p.values[6:]
+		c.topics["t"].parts[0].local = 400
+		c.held = false
+	})
+	until(t, "what is left to be read", func() bool { _, err := ask(r, tp, 300); return err == nil })
+	until(t, "the loss to be seen", func() bool { return len(r.Status().Torn) == 1 })
+	if _, err := ask(r, tp, 250); !errors.Is(err, remote.ErrLocal) || errors.Is(err, remote.ErrDamaged) {
+		t.Errorf("what was missed: %v, want %v", err, remote.ErrLocal)
+	}
+	if n := log.count("is not whole"); n != 1 {
+		t.Errorf("logged %d times, want once", n)
+	}
+}
