@@ -16,7 +16,7 @@ const module = "github.com/rewind-kafka/rewind"
 // layers, from the bottom. A package imports packages of lower layers only. A new package goes into the lowest layer that its imports allow.
 var layers = [][]string{
 	// Nouns and formats that know nothing else.
-	{"remotestorage", "internal/acl", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/freeport", "internal/peers", "internal/coord/group", "internal/arrows"},
+	{"remotestorage", "internal/acl", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/freeport", "internal/peers", "internal/coord/group", "internal/coord/txn", "internal/arrows"},
 	// Formats, and state machines without I/O.
 	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/config"},
 	// What the driver of directories and the front of one share.
@@ -54,7 +54,7 @@ var onlyIn = map[string][]string{
 	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},
-	module + "/bucket/file":            {"cmd/rewind", "internal/storetest", "internal/backfill"},
+	module + "/bucket/file":            {"cmd/rewind", "internal/storetest", "internal/backfill", "internal/bench"},
 	"github.com/twmb/franz-go/pkg/kgo": {"internal/upstream", "internal/doctor", "metadatatopic", "internal/clustertest", "internal/broker", "cmd/rewind", "internal/backfill", "internal/demo", "internal/bench", "internal/clienttest", "internal/clientdrivers"},
 }
 
