@@ -104,6 +104,7 @@ func (c *Cluster) makeKeys(t testing.TB) {
 func (c *Cluster) start(ctx context.Context) error {
 	var id [16]byte
 	_, _ = rand.Read(id[:])
+	id[0] &= 0x7f // an id that began with a dash would be taken for an option
 	c.id = base64.RawURLEncoding.EncodeToString(id[:])
 	each := len(c.protocols()) + 1
 	port, err := freeport.Find(each*len(c.opts.IDs) + 1)
