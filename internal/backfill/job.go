@@ -45,6 +45,8 @@ type Bare struct {
 	Dir        string
 	Latency    time.Duration
 	StreamRate int64
+	// KeyID and KeyFile, if set, say that Aiven's plug-in wrote the segments, encrypted.
+	KeyID, KeyFile string
 }
 
 // jobLine is a line of a child's output: progress, and at last the result or the error.

@@ -153,7 +153,7 @@ func (l *lab) setUp(ctx context.Context) error {
 	if err := l.peer.start(ctx, true); err != nil {
 		return err
 	}
-	for _, t := range []topicSpec{{topicOne, 1, true}, {topicEight, 8, true}, {topicLocal, 1, false}} {
+	for _, t := range []topicSpec{{topicOne, 1, true, false}, {topicEight, 8, true, false}, {topicLocal, 1, false, false}} {
 		if err := l.fill(ctx, l.peer.addr(), t, l.peer.until); err != nil {
 			return fmt.Errorf("Apache Kafka: %w", err)
 		}
@@ -166,7 +166,7 @@ func (l *lab) setUpRewind(ctx context.Context) error {
 	if err := l.rewind.start(ctx, true, ""); err != nil {
 		return err
 	}
-	for _, t := range []topicSpec{{topicOne, 1, true}, {topicEight, 8, true}} {
+	for _, t := range []topicSpec{{topicOne, 1, true, false}, {topicEight, 8, true, false}} {
 		if err := l.fill(ctx, l.rewind.addr(), t, l.rewind.until); err != nil {
 			return fmt.Errorf("rewind broker: %w", err)
 		}

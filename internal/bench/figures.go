@@ -26,6 +26,7 @@ var figures = []figure{
 	{"gateway", "clients that know nothing of us, through the gateway", true, true, measureGateway},
 	{"gateway-proxy", "the gateway where it only passes on", true, true, measureProxy},
 	{"gateway-memory", "the gateway's memory under a crowd", true, true, measureGatewayMemory},
+	{"aiven", "segments as Aiven's plug-in writes them", true, true, measureAiven},
 	{"producer", "a steady producer beside eight backfills", true, true, measureProducer},
 	{"peer-cpu", "Apache Kafka's CPU for backfills that pass it by", true, true, measurePeerCPU},
 	{"no-distance", "no distance, records dropped undecoded, through the dialer, against Apache Kafka's remote reads", true, false, measureNoDistance},

@@ -155,6 +155,7 @@ type topicSpec struct {
 	name       string
 	partitions int
 	tiered     bool
+	text       bool // compressible
 }
 
 const tierWait = 5 * time.Minute
@@ -180,7 +181,12 @@ func (l *lab) fill(ctx context.Context, addr string, t topicSpec, until map[stri
 	if t.tiered {
 		total += segment * int64(t.partitions)
 	}
-	if err := backfill.Load(ctx, []string{addr}, t.name, t.partitions, total, l.RecordBytes, nil); err != nil {
+	if t.text {
+		err = backfill.LoadText(ctx, []string{addr}, t.name, t.partitions, total, l.RecordBytes)
+	} else {
+		err = backfill.Load(ctx, []string{addr}, t.name, t.partitions, total, l.RecordBytes, nil)
+	}
+	if err != nil {
 		return err
 	}
 	perPartition := total / int64(l.RecordBytes) / int64(t.partitions)
