@@ -19,6 +19,8 @@ const (
 	// accessKept is how long the cluster's word on a topic is good; accessRenewed how old it may be before it is asked for again while the topic is read directly.
 	accessKept    = 5 * time.Second
 	accessRenewed = 2 * time.Second
+	// maxAsks bounds how often one search asks: what was learnt is forgotten if the client authenticates meanwhile.
+	maxAsks = 3
 	// maxAccess bounds what is remembered of one connection.
 	maxAccess = 1000
 
@@ -39,6 +41,7 @@ type access struct {
 	mu       sync.Mutex
 	verdicts map[string]verdict
 	login    int // counts authentications: what was asked before one says nothing about who comes after
+	asking   map[string]chan struct{}
 }
 
 type verdict struct {
@@ -46,7 +49,9 @@ type verdict struct {
 	at   time.Time
 }
 
-func newAccess(c *Conn) *access { return &access{c: c, verdicts: make(map[string]verdict)} }
+func newAccess(c *Conn) *access {
+	return &access{c: c, verdicts: make(map[string]verdict), asking: make(map[string]chan struct{})}
+}
 
 // forget is called when the client authenticates.
 func (a *access) forget() {
@@ -77,19 +82,42 @@ func (a *access) due(topics map[string]struct{}) []string {
 	return out
 }
 
-// check is known, or asks.
+// check is known, or asks. Those who come while it is being asked about the same topic share the answer.
 func (a *access) check(ctx context.Context, topic string) error {
-	read, ok := a.known(topic)
-	if !ok {
-		if err := a.ask(ctx, topic); err != nil {
+	for try := 0; ; try++ {
+		if read, ok := a.known(topic); ok {
+			if read {
+				return nil
+			}
+			return errNoRead
+		}
+		if try == maxAsks {
+			return fmt.Errorf("the client keeps authenticating anew: %w", remote.ErrLocal)
+		}
+		a.mu.Lock()
+		done, other := a.asking[topic]
+		if !other {
+			done = make(chan struct{})
+			a.asking[topic] = done
+		}
+		a.mu.Unlock()
+		if other {
+			select {
+			case <-done:
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		err := a.ask(ctx, topic)
+		a.mu.Lock()
+		delete(a.asking, topic)
+		a.mu.Unlock()
+		close(done)
+		if err != nil {
 			return err
 		}
-		read, _ = a.known(topic)
 	}
-	if !read {
-		return errNoRead
-	}
-	return nil
 }
 
 // ask asks the cluster. What it does not say is no.

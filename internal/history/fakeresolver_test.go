@@ -27,6 +27,8 @@ type fakeResolver struct {
 	learnt   []resolve.Learnt
 	moved    int
 	resolved int
+	topics   int  // questions for one
+	deaf     bool // and never an answer
 	gets     int
 }
 
@@ -51,7 +53,15 @@ func (r *fakeResolver) find(tp remotestorage.TopicIDPartition) *fakePart {
 	return nil
 }
 
-func (r *fakeResolver) Topic(_ context.Context, name string, id remotestorage.UUID) (string, remotestorage.UUID, error) {
+func (r *fakeResolver) Topic(ctx context.Context, name string, id remotestorage.UUID) (string, remotestorage.UUID, error) {
+	r.mu.Lock()
+	r.topics++
+	deaf := r.deaf
+	r.mu.Unlock()
+	if deaf {
+		<-ctx.Done()
+		return "", id, ctx.Err()
+	}
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	for _, t := range r.b.topics {

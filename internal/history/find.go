@@ -17,6 +17,8 @@ const (
 	findDeadline = 30 * time.Second
 	// locationKept is how long a location that the client has not come for is kept.
 	locationKept = 5 * time.Second
+	// notReadyFor is how long a partition of which the resolver does not know enough is left to the broker: it may take its time to find that out.
+	notReadyFor = time.Second
 )
 
 // errOff: history is not read here just now.
@@ -49,11 +51,11 @@ func (p *partition) route(d *demand) {
 	switch {
 	case p.held != nil, p.finding != nil && *p.finding == f:
 		return
-	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)):
+	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)), !named && c.h.topics.lost(p.key):
 		p.toBrokerLocked()
 	case c.h.episodes.active(p.key):
 		p.queueLocked()
-	case p.served == f.question:
+	case p.served == f.question, time.Now().Before(p.tryAgain):
 		p.toBrokerLocked()
 	default:
 		p.toBrokerLocked()
@@ -165,8 +167,11 @@ func (p *partition) search(ctx context.Context, f *finding) (found, error) {
 		return res, nil
 	}
 	rng, err := r.Resolve(ctx, res.q)
-	if err != nil {
+	switch {
+	case errors.Is(err, remote.ErrLocal):
 		return found{}, err
+	case err != nil:
+		return res, nil // a reader tries more than once, and knows what to make of each failure
 	}
 	res.rng = &rng
 	l, err := r.Location(ctx, res.q, &rng)

@@ -154,6 +154,52 @@ func (c *rawClient) login(user string) {
 	}
 }
 
+// However many partitions a client begins with, the cluster is asked once for each topic.
+func TestReadIsAskedOnce(t *testing.T) {
+	b := newFakeBroker(t)
+	topic := b.topic("history", 50)
+	var asks []ask
+	for _, p := range topic.parts {
+		b.history(p, 1, 5, 10, 1000)
+		asks = append(asks, at(p, 0))
+	}
+	d, _ := resolving(t, b, dialOptions{})
+	c := dialRaw(t, d, b)
+	for d.Stats().DirectBytes == 0 {
+		c.fetch(17, time.Second, asks...)
+	}
+	if n := b.now(&b.asked); n != 1 {
+		t.Errorf("the cluster was asked %d times", n)
+	}
+}
+
+// A resolver that has lost its cluster does not make a reader of the newest records wait each time.
+func TestResolverWithoutCluster(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("live", 1).parts[0]
+	b.history(p, 1, 5, 10, 1000)
+	d, r := resolving(t, b, dialOptions{Change: streams})
+	r.set(func() { r.deaf = true })
+	c := dialRaw(t, d, b)
+	waited := 0
+	for range 20 {
+		next := p.hw
+		b.append(p, batchOf(0, next, 1, 100))
+		for {
+			res := c.fetch(17, 50*time.Millisecond, at(p, next))
+			if nextOf(t, res[0]) == next+1 {
+				break
+			}
+			if waited++; waited > 200 {
+				t.Fatal("it waits for ever")
+			}
+		}
+	}
+	if n := r.count(&r.topics); n > 3 {
+		t.Errorf("the resolver was waited for %d times", n)
+	}
+}
+
 // Leader epochs are KIP-320's: one that the resolver has not confirmed is for the broker to judge; errors 6, 74 and 75 are passed on and told the resolver.
 func TestResolvedEpochs(t *testing.T) {
 	streamed(t, func(t *testing.T, o dialOptions) {

@@ -10,6 +10,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/clientconn"
 	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/resolve"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -39,6 +40,7 @@ type partition struct {
 	fed *demand
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
 	finding      *finding
+	tryAgain     time.Time // not before: the resolver did not know enough
 	place, waits bool
 
 	// wakeMu is taken last, under mu or under none: readers wake from goroutines of their own. What is called with it does not block and takes no lock.
@@ -222,7 +224,10 @@ func (p *partition) ended(err error) {
 	p.c.ended(p.key, reason, fellBack, err)
 	p.mu.Lock()
 	d := p.demand
-	if fellBack && p.c.h.opts.Resolver != nil {
+	switch {
+	case errors.Is(err, resolve.ErrNotReady):
+		p.tryAgain = time.Now().Add(notReadyFor)
+	case fellBack && p.c.h.opts.Resolver != nil:
 		p.queueLocked()
 	}
 	p.mu.Unlock()

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,6 +16,10 @@ const (
 	// topicKept is how long the id behind a name is taken for granted: a topic may be deleted and made anew. The name behind an id never changes.
 	topicKept = 5 * time.Second
 	maxTopics = 10_000
+	// topicPatience is how long a search waits for a topic's name or id. One that did not come is not waited for again, but asked for in the background every
+	// topicRetry: whoever reads the newest records is not to wait for a resolver that has lost its cluster.
+	topicPatience = 2 * time.Second
+	topicRetry    = time.Second
 )
 
 // topics completes what clients call a topic by, its name or its id. It belongs to the History.
@@ -36,6 +41,7 @@ type topic struct {
 	id     remotestorage.UUID
 	at     time.Time
 	asking bool
+	lost   bool // it could not be learnt, at that time
 }
 
 func newTopics(r resolve.Resolver) *topics {
@@ -47,10 +53,18 @@ func (t *topics) known(k partKey) (remotestorage.TopicIDPartition, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.m[topicKey{k.topic, k.id}]
-	if e == nil {
+	if e == nil || e.lost {
 		return remotestorage.TopicIDPartition{}, false
 	}
 	return remotestorage.TopicIDPartition{Topic: e.name, TopicID: e.id, Partition: k.partition}, true
+}
+
+// lost tells whether the topic could not be learnt.
+func (t *topics) lost(k partKey) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.m[topicKey{k.topic, k.id}]
+	return e != nil && e.lost
 }
 
 // stale tells one caller, and nobody else, that it is time to call find.
@@ -58,24 +72,30 @@ func (t *topics) stale(k partKey) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.m[topicKey{k.topic, k.id}]
-	if e == nil || k.topic == "" || e.asking || time.Since(e.at) <= topicKept {
+	if e == nil || e.asking {
 		return false
 	}
-	e.asking = true
-	return true
+	age := time.Since(e.at)
+	e.asking = e.lost && age > topicRetry || !e.lost && k.topic != "" && age > topicKept
+	return e.asking
 }
 
 // find completes a partition's topic, and asks the resolver for that.
 func (t *topics) find(ctx context.Context, k partKey) (remotestorage.TopicIDPartition, error) {
+	ctx, cancel := context.WithTimeout(ctx, topicPatience)
+	defer cancel()
 	name, id, err := t.resolver.Topic(ctx, k.topic, k.id)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", resolve.ErrNotReady, err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := topicKey{k.topic, k.id}
 	if err != nil {
-		if e := t.m[key]; e != nil && !errors.Is(err, remote.ErrLocal) {
+		if e := t.m[key]; e != nil && !e.lost && (errors.Is(err, resolve.ErrNotReady) || !errors.Is(err, remote.ErrLocal)) {
 			e.at, e.asking = time.Now(), false // nothing was learnt
 		} else {
-			delete(t.m, key)
+			t.m[key] = &topic{at: time.Now(), lost: true}
 		}
 		return remotestorage.TopicIDPartition{}, err
 	}
