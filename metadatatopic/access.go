@@ -171,12 +171,16 @@ func (d *reading) look(ctx context.Context) (replaced bool) {
 	ctx, cancel := context.WithTimeout(ctx, watchPatience)
 	defer cancel()
 	t, err := d.r.describe(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return false // closed
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			d.err.Store(&err)
+		if d.err.Swap(&err) == nil {
+			d.log.Warn("the metadata topic cannot be looked at; what is known is served", "err", err)
 		}
 		return false
 	}
+	d.err.Store(nil)
 	if t.id != d.topicID {
 		d.log.Warn("the metadata topic was deleted and created again; it is read anew", "id", t.id)
 		return d.r.restart(d, t)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rewind-kafka/rewind/internal/locate"
 	"github.com/rewind-kafka/rewind/internal/remote"
@@ -286,5 +287,39 @@ func TestAClientThatSticksToAnOldEpoch(t *testing.T) {
 	}
 	if n := c.requests(23) - before; n > 20 {
 		t.Errorf("the lineage was asked for %d times", n)
+	}
+}
+
+// TestFactsGrowOld: what a broker does not confirm any more is not said to clients, and known again once it is.
+func TestFactsGrowOld(t *testing.T) {
+	t.Parallel()
+	const offsetNotAvailable = 78
+	c := newCluster(t, 1)
+	tp := tiered(c, "t")
+	r := open(t, c, metadatatopic.Options{Storage: nothing{}})
+	ready(t, r)
+	if _, err := r.Facts(context.Background(), tp); err != nil {
+		t.Fatal(err)
+	}
+	part := c.topics["t"].parts[0]
+	c.set(func() { part.offsetsError = offsetNotAvailable })
+	until(t, "the facts to be too old", func() bool { _, ok := r.Known(tp); return !ok })
+	if _, err := r.Facts(context.Background(), tp); !errors.Is(err, resolve.ErrNotReady) || !errors.Is(err, remote.ErrLocal) {
+		t.Errorf("%v, want %v", err, resolve.ErrNotReady)
+	}
+	c.set(func() { part.offsetsError, part.high, part.stable = 0, 220, 215 })
+	until(t, "the facts to be there again", func() bool {
+		f, ok := r.Known(tp)
+		return ok && f.HighWatermark == 220 && f.LastStable == 215
+	})
+	// While somebody asks, they never grow too old.
+	for range 300 {
+		if _, ok := r.Known(tp); !ok {
+			if _, err := r.Facts(context.Background(), tp); err != nil {
+				t.Fatal(err)
+			}
+			t.Log("the machine was too slow to keep the facts fresh")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/rewind-kafka/rewind/internal/epoch"
@@ -304,4 +305,22 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	}
 	<-done
+}
+
+// TestWhatIsKnown: the counts and bounds that a reader of somebody else's topic asks for.
+func TestWhatIsKnown(t *testing.T) {
+	x := remotelog.NewIndex()
+	apply(t, x, started(1, 0, 99, 0, 0), started(2, 100, 199, 3, 100), started(3, 200, 299, 5, 200))
+	p := x.Partition(tp)
+	if n, last, epochs := x.Segments(), p.LastCopied(), p.Epochs(); n != 3 || last != -1 || len(epochs) != 0 {
+		t.Errorf("nothing finished: %d segments, last copied %d, epochs %v", n, last, epochs)
+	}
+	apply(t, x, update(1, remotestorage.CopySegmentFinished), update(2, remotestorage.CopySegmentFinished))
+	if n, last, epochs := x.Segments(), p.LastCopied(), p.Epochs(); n != 3 || last != 199 || !slices.Equal(epochs, []int32{0, 3}) {
+		t.Errorf("two finished: %d segments, last copied %d, epochs %v", n, last, epochs)
+	}
+	apply(t, x, update(1, remotestorage.DeleteSegmentStarted), update(1, remotestorage.DeleteSegmentFinished), update(2, remotestorage.DeleteSegmentStarted))
+	if n, last, epochs := x.Segments(), p.LastCopied(), p.Epochs(); n != 2 || last != 199 || len(epochs) != 0 {
+		t.Errorf("deleted: %d segments, last copied %d, epochs %v", n, last, epochs)
+	}
 }
