@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-clients test-stores test-broker test-gateway test-kill test-race clean
+.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-gateway test-kill test-race clean
 
 all: build
 
@@ -24,7 +24,7 @@ test: peers lint
 	$(MAKE) test-race
 
 # The packages with goroutines once more under the race detector, which needs a C compiler.
-RACE := . ./internal/remote/... ./internal/fetch/... ./internal/session/... ./internal/clientconn/... ./internal/partlog/... ./internal/tier/... ./internal/locate/... \
+RACE := . ./internal/remote/... ./internal/fetch/... ./internal/session/... ./internal/clientconn/... ./internal/history/... ./internal/partlog/... ./internal/tier/... ./internal/locate/... \
 	./internal/broker/... ./internal/fileserver/... ./httpfetcher/... ./bucket/aiven/... ./internal/gateway/... ./metadatatopic/...
 test-race:
 	@if command -v gcc >/dev/null || command -v cc >/dev/null; then echo "go test -race -short"; CGO_ENABLED=1 $(TEST_ENV) go test -race -short -timeout 20m -p 2 $(RACE); \
@@ -55,7 +55,10 @@ test-tier:
 test-stores:
 	$(GOTEST) -count=1 ./bucket/... ./internal/layout/... ./internal/distance/... ./internal/arrows/... ./internal/fileserver/... ./internal/storedir/... ./internal/freeport/... ./httpfetcher/... ./internal/storetest/...
 test-library:
-	$(GOTEST) -count=1 . ./internal/wire/... ./internal/clientconn/... ./internal/remote/...
+	$(GOTEST) -count=1 . ./internal/wire/... ./internal/clientconn/... ./internal/remote/... ./internal/history/...
+# The library on an Apache Kafka of one broker and of three, with nothing of ours beside it: codecs, clients, transactions, retention, elections, ACLs.
+test-bare-cluster:
+	$(GOTEST) -count=1 -run TestBare .
 test-broker:
 	$(GOTEST) -count=1 ./internal/broker/... ./internal/fetch/... ./internal/session/... ./internal/coord/...
 test-clients:

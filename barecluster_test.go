@@ -31,6 +31,9 @@ type bare struct {
 
 func startBare(t *testing.T, o clustertest.Options) *bare {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("takes most of a minute")
+	}
 	return &bare{Cluster: clustertest.Start(t, o), t: t}
 }
 
