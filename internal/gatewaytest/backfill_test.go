@@ -137,9 +137,10 @@ func (b *backfill) finish(t *testing.T) [][]*kgo.Record {
 			t.Errorf("%s: %s", b.path.name, w)
 		}
 	}
+	// franz-go tells its user only what it cannot mend by trying again.
 	for i, err := range b.errs {
 		if i < 5 {
-			t.Logf("%s: the client was told: %v", b.path.name, err)
+			t.Errorf("%s: the client was told: %v", b.path.name, err)
 		}
 	}
 	return b.got

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -178,10 +179,12 @@ func (l *logFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// end of the log, without the lines that tell of each location.
 func (l *logFile) end() []byte {
 	b, err := os.ReadFile(l.path)
 	if err != nil {
 		return []byte(err.Error())
 	}
-	return b[max(0, len(b)-8<<10):]
+	lines := slices.DeleteFunc(bytes.SplitAfter(b, []byte("\n")), func(line []byte) bool { return bytes.Contains(line, []byte("audit=location")) })
+	return bytes.Join(lines[max(0, len(lines)-30):], nil)
 }
