@@ -240,7 +240,7 @@ func TestApacheKafkaPage(t *testing.T) {
 		case strings.Contains(b.text, "rewind doctor"):
 			upstream := "as Apache Kafka does"
 			if b.heading != "Look first" {
-				upstream = "a Rewind broker or gateway: it answers with signed locations"
+				upstream = "its location at " // after "it answers with signed locations"
 			}
 			if strings.Contains(out, "problem ") || !strings.Contains(out, "orders-1") || !strings.Contains(out, upstream) {
 				t.Errorf("doctor says:\n%s", out)

@@ -19,6 +19,7 @@ type doctorCmd struct {
 	CommandConfig string        `help:"Client properties of this program's own principal, as for Kafka's tools." type:"path"`
 	Topic         []string      `help:"Look at this topic closely (may be repeated); without it at the group's topics, or at some that are tiered."`
 	Group         string        `help:"Tell from where this consumer group would read."`
+	AllowedHost   []string      `help:"A host of the store that consumers are told to open, as in the library's Options.AllowedHosts (may be repeated)."`
 	Timeout       time.Duration `help:"How long to wait for each answer of the cluster and of the store." default:"10s"`
 	JSON          bool          `help:"Print one JSON object."`
 	Verbose       bool          `help:"Show the log of what is read on the way."`
@@ -36,7 +37,7 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 	if c.Verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	o := doctor.Options{Seeds: c.Upstream, Client: client, Topics: c.Topic, Group: c.Group, Layout: c.Layout, Patience: c.Timeout, Logger: log}
+	o := doctor.Options{Seeds: c.Upstream, Client: client, Topics: c.Topic, Group: c.Group, Layout: c.Layout, AllowedHosts: c.AllowedHost, Patience: c.Timeout, Logger: log}
 	if c.Store != "" {
 		so, err := c.options()
 		if err != nil {

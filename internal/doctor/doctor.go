@@ -31,10 +31,12 @@ type Options struct {
 	// Storage reads the store; nil if none was given. StorageErr is why it could not be opened.
 	Storage    remotestorage.RemoteStorageManager
 	StorageErr error
-	Store      string        // its URL, for people
-	Layout     string        // kafka or aiven
-	Patience   time.Duration // for each answer of the cluster and of the store; 0: 10 s
-	Logger     *slog.Logger
+	Store      string // its URL, for people
+	Layout     string // kafka or aiven
+	// AllowedHosts are hosts that a consumer was told to open, beyond those that it opens by itself.
+	AllowedHosts []string
+	Patience     time.Duration // for each answer of the cluster and of the store; 0: 10 s
+	Logger       *slog.Logger
 }
 
 const defaultPatience = 10 * time.Second

@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -289,7 +292,7 @@ func TestPartition(t *testing.T) {
 		"not tiered":               {place: Place{LogStart: 0, LocalStart: 0, HighWatermark: 400, Committed: -1}, untiered: true, from: "broker"},
 		"no store given":           {place: place, without: true, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, "1 of 1"}}},
 		"metadata topic not read":  {place: place, none: true, from: "store", want: []finding{{OK, "1 of 1"}}},
-		"the brokers' after all":   {place: place, h: fakeHistory{err: fmt.Errorf("hole: %w", remote.ErrLocal)}, from: "broker", want: []finding{{OK, ""}}},
+		"the brokers' after all":   {place: place, h: fakeHistory{err: fmt.Errorf("hole: %w", remote.ErrLocal)}, from: "broker", want: []finding{{OK, ""}, {Warning, "left to the brokers: hole"}}},
 		"object missing":           {place: place, h: fakeHistory{err: fmt.Errorf("index: %w", remotestorage.ErrNotFound)}, from: "broker", want: []finding{{OK, ""}, {Problem, "--store names the bucket"}}},
 		"no right to the object":   {place: place, h: fakeHistory{rng: rng(good, remotestorage.ErrDenied)}, from: "broker", want: []finding{{OK, ""}, {Problem, "credentials need the right"}}},
 		"no key":                   {place: place, h: fakeHistory{rng: rng(good, aiven.ErrKey)}, from: "broker", want: []finding{{OK, ""}, {Problem, "--key ID=FILE"}}},
@@ -341,6 +344,55 @@ func TestFetch(t *testing.T) {
 	compare(t, judgeFetch(&remotestorage.Location{SignedRemoteLogSegmentLocation: "https://secret"}, nil), finding{OK, "signed locations"})
 	compare(t, judgeFetch(nil, kerr.UnknownServerError), finding{Warning, "RemoteLogManager"})
 	compare(t, judgeFetch(nil, kerr.TopicAuthorizationFailed))
+}
+
+// TestFollow: a location is opened as a consumer would open it, and nothing signed is told of it.
+func TestFollow(t *testing.T) {
+	good := batch.AppendSimple(nil, 1, []byte("k"), []byte("v"))
+	object := bytes.Clone(good)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/there":
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(object))
+		case "/denied":
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for name, c := range map[string]struct {
+		url, broker string
+		allowed     []string
+		damage      bool
+		want        finding
+	}{
+		"there":           {url: server.URL + "/there?sig=s3cret", allowed: []string{"127.0.0.1"}, want: finding{OK, "was opened"}},
+		"at the broker's": {url: server.URL + "/there?sig=s3cret", broker: "127.0.0.1", want: finding{OK, "was opened"}},
+		"not allowed":     {url: server.URL + "/there?sig=s3cret", broker: "kafka", want: finding{Problem, "AllowedHosts"}},
+		"metadata":        {url: "http://169.254.169.254/there?sig=s3cret", broker: "169.254.169.254", want: finding{Problem, "does not open by itself"}},
+		"denied":          {url: server.URL + "/denied?sig=s3cret", allowed: []string{"127.0.0.1"}, want: finding{Problem, "clocks"}},
+		"missing":         {url: server.URL + "/missing?sig=s3cret", allowed: []string{"127.0.0.1"}, want: finding{Problem, "no object"}},
+		"no way":          {url: closed.URL + "/there?sig=s3cret", allowed: []string{"127.0.0.1"}, want: finding{Problem, "firewalls"}},
+		"damaged":         {url: server.URL + "/there?sig=s3cret", allowed: []string{"127.0.0.1"}, damage: true, want: finding{Problem, "cannot be read"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object = bytes.Clone(good)
+			if c.damage {
+				object[len(object)-1] ^= 1
+			}
+			d := &doctor{o: Options{Patience: defaultPatience, AllowedHosts: c.allowed}}
+			l := &remotestorage.Location{SignedRemoteLogSegmentLocation: c.url, EndOffset: 9, EndPosition: int64(len(good)), SegmentSizeInBytes: int64(len(good))}
+			size, err := d.follow(t.Context(), l, c.broker)
+			got := judgeFollow(l, size, err)
+			compare(t, []Finding{got}, c.want)
+			if strings.Contains(got.What+got.Do, "s3cret") {
+				t.Errorf("the location is told: %+v", got)
+			}
+		})
+	}
 }
 
 func TestPlugin(t *testing.T) {

@@ -3,10 +3,15 @@ package doctor
 import (
 	"context"
 	"errors"
+	"io"
+	"net/url"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/httpfetcher"
+	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/wire"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -20,8 +25,13 @@ func (d *doctor) locations(ctx context.Context) {
 		}
 		for _, t := range d.topics {
 			if t.name == p.Topic {
+				leader := t.leaders[p.Partition]
 				loc, err := d.fetch(ctx, t, p.Partition, p.LogStart)
 				d.rep.Findings = append(d.rep.Findings, judgeFetch(loc, err)...)
+				if err == nil && loc != nil && loc.SignedRemoteLogSegmentLocation != "" {
+					size, err := d.follow(ctx, loc, d.hostOf(leader))
+					d.rep.Findings = append(d.rep.Findings, judgeFollow(loc, size, err))
+				}
 				return
 			}
 		}
@@ -73,4 +83,64 @@ func judgeFetch(l *remotestorage.Location, err error) []Finding {
 		r.add(OK, check, "", "it answers with records, as Apache Kafka does: who reads directly resolves from the metadata topic (--resolve metadata, or the library with metadatatopic)")
 	}
 	return r.Findings
+}
+
+// follow opens a location as the library does, with the trust that it has in a broker of that host, and reads one batch.
+func (d *doctor) follow(ctx context.Context, l *remotestorage.Location, brokerHost string) (size int, err error) {
+	limited, cancel := context.WithTimeout(ctx, 3*d.o.Patience)
+	defer cancel()
+	f, err := httpfetcher.New(httpfetcher.Options{AllowedHosts: d.o.AllowedHosts, DialTimeout: d.o.Patience})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if u, err := url.Parse(l.SignedRemoteLogSegmentLocation); err == nil && strings.EqualFold(u.Hostname(), brokerHost) && u.Port() != "" {
+		_ = f.AllowHost(u.Host) // one that must not be allowed is refused below
+	}
+	rng := remote.Range{Segment: remote.Segment{BaseOffset: l.BaseOffset, EndOffset: l.EndOffset, Source: location{f, l}}, StartPosition: l.StartPosition, EndPosition: l.EndPosition}
+	b, err := firstBatch(limited, &rng)
+	return len(b), err
+}
+
+// location is a segment that a server has told the place of.
+type location struct {
+	f remotestorage.RemoteStorageFetcher
+	l *remotestorage.Location
+}
+
+func (l location) ReadRange(ctx context.Context, start, end int64) (io.ReadCloser, error) {
+	return l.f.FetchLogSegment(ctx, l.l, start, end)
+}
+
+func (d *doctor) hostOf(broker int32) string {
+	for _, b := range d.brokers {
+		if b.NodeID == broker {
+			return b.Host
+		}
+	}
+	return ""
+}
+
+// judgeFollow says what came of following a location. What is signed in it is a secret, and not told.
+func judgeFollow(l *remotestorage.Location, size int, err error) Finding {
+	var r Report
+	const check = "location"
+	host := "a host that cannot be told"
+	if u, err := url.Parse(l.SignedRemoteLogSegmentLocation); err == nil {
+		host = u.Host
+	}
+	switch {
+	case err == nil:
+		r.add(OK, check, "", "its location at %s was opened: a batch of %d bytes, its CRC is right", host, size)
+	case errors.Is(err, remotestorage.ErrUntrusted):
+		r.add(Problem, check, "name it to the consumer: Options.AllowedHosts of the library, remote.fetch.allowed.hosts of a gateway beside it (and --allowed-host here)",
+			"locations are at %s, which a consumer does not open by itself", host)
+	case errors.Is(err, remotestorage.ErrDenied):
+		r.add(Problem, check, "check the clocks, and that the credentials of whoever signs may read the objects", "the store at %s refuses the location that was signed just now", host)
+	case errors.Is(err, remotestorage.ErrNotFound):
+		r.add(Problem, check, "check that the store of whoever answers with locations is the cluster's", "there is no object at the location at %s", host)
+	default:
+		r.add(Problem, check, "consumers that read directly need a way to the store: check names, proxies and firewalls between here and there", "the location at %s cannot be read: %v", host, err)
+	}
+	return r.Findings[0]
 }

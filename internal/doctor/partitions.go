@@ -125,6 +125,7 @@ type survey struct {
 	opened, signed      int
 	slowest             time.Duration
 	undecided           []string // partitions where committed readers are left to the brokers
+	left                []string // why partitions are the brokers' after all
 	failed              []failure
 }
 
@@ -135,7 +136,7 @@ type failure struct {
 
 func (s *survey) add(o *survey) {
 	s.partitions, s.history, s.opened, s.signed, s.slowest = s.partitions+o.partitions, s.history+o.history, s.opened+o.opened, s.signed+o.signed, max(s.slowest, o.slowest)
-	s.undecided, s.failed = append(s.undecided, o.undecided...), append(s.failed, o.failed...)
+	s.undecided, s.left, s.failed = append(s.undecided, o.undecided...), append(s.left, o.left...), append(s.failed, o.failed...)
 }
 
 // partition completes a place that settle has begun, and opens the segment that a reader there would open.
@@ -166,6 +167,7 @@ func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, f
 	switch {
 	case errors.Is(err, remote.ErrLocal):
 		p.leave(err.Error())
+		sum.left = append(sum.left, err.Error())
 		return
 	case err != nil:
 		p.leave(err.Error())
@@ -247,6 +249,9 @@ func (d *doctor) judgeSurvey(name string, s *survey) []Finding {
 		} else {
 			r.add(OK, "locations", "", "%s: locations are signed: capable clients read the store without credentials of their own", name)
 		}
+	}
+	if len(s.left) > 0 {
+		r.add(Warning, "segments", "nothing: the brokers serve them", "%s: %d partitions are left to the brokers: %s", name, len(s.left), shown(s.left))
 	}
 	if len(s.undecided) > 0 {
 		r.add(Warning, "transactions", "nothing: the brokers serve them, read_uncommitted is not affected",
