@@ -15,7 +15,7 @@ import (
 func (c *Cluster) properties(n *node) map[string]string {
 	rf := strconv.Itoa(min(len(c.nodes), 3))
 	p := map[string]string{
-		"process.roles": "broker", "node.id": strconv.Itoa(int(n.id)), "log.dirs": filepath.Join(n.dir, "log"),
+		"broker.rack": fmt.Sprintf("rack-%d", n.id), "process.roles": "broker", "node.id": strconv.Itoa(int(n.id)), "log.dirs": filepath.Join(n.dir, "log"),
 		"inter.broker.listener.name": string(internal), "controller.listener.names": string(controller),
 		"controller.quorum.bootstrap.servers": freeport.Address(c.controllerPort),
 		"num.partitions":                      "1", "default.replication.factor": rf, "min.insync.replicas": "1", "auto.create.topics.enable": "false",

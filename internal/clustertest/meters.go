@@ -26,34 +26,40 @@ type Meters struct {
 // Meters of all brokers that run, added up; of one topic, or of all if it is "". FetchRequests and CPU know no topics.
 func (c *Cluster) Meters(t testing.TB, topic string) (sum Meters) {
 	t.Helper()
-	of := ""
+	for _, n := range c.nodes {
+		if n.running() {
+			m := c.MetersOf(t, n.id, topic)
+			sum = Meters{sum.BytesOut + m.BytesOut, sum.RemoteBytes + m.RemoteBytes, sum.RemoteFetches + m.RemoteFetches, sum.FetchRequests + m.FetchRequests, sum.CPU + m.CPU}
+		}
+	}
+	return sum
+}
+
+// MetersOf is Meters of one broker.
+func (c *Cluster) MetersOf(t testing.TB, id int32, topic string) (m Meters) {
+	t.Helper()
+	n, of := c.node(t, id), ""
 	if topic != "" {
 		of = ",topic=" + topic
 	}
-	for _, n := range c.nodes {
-		if !n.running() {
-			continue
-		}
-		count := func(bean string) int64 {
-			v, err := n.meter(bean)
-			if err != nil {
-				t.Fatalf("meter %s of broker %d: %v", bean, n.id, err)
-			}
-			return v
-		}
-		sum.BytesOut += count("kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec" + of)
-		sum.RemoteBytes += count("kafka.server:type=BrokerTopicMetrics,name=RemoteFetchBytesPerSec" + of)
-		sum.RemoteFetches += count("kafka.server:type=BrokerTopicMetrics,name=RemoteFetchRequestsPerSec" + of)
-		for v := 4; v <= 18; v++ {
-			sum.FetchRequests += count(fmt.Sprintf("kafka.network:type=RequestMetrics,name=RequestsPerSec,request=FetchConsumer,version=%d", v))
-		}
-		cpu, err := cpuTime(n.cmd.Process.Pid)
+	count := func(bean string) int64 {
+		v, err := n.meter(bean)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("meter %s of broker %d: %v", bean, n.id, err)
 		}
-		sum.CPU += cpu
+		return v
 	}
-	return sum
+	m.BytesOut = count("kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec" + of)
+	m.RemoteBytes = count("kafka.server:type=BrokerTopicMetrics,name=RemoteFetchBytesPerSec" + of)
+	m.RemoteFetches = count("kafka.server:type=BrokerTopicMetrics,name=RemoteFetchRequestsPerSec" + of)
+	for v := 4; v <= 18; v++ {
+		m.FetchRequests += count(fmt.Sprintf("kafka.network:type=RequestMetrics,name=RequestsPerSec,request=FetchConsumer,version=%d", v))
+	}
+	var err error
+	if m.CPU, err = cpuTime(n.cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // Since is what was counted after before.

@@ -226,3 +226,25 @@ func (c *Cluster) Committed(t testing.TB, group, topic string, partition int32) 
 	}
 	return -1
 }
+
+// ConfigureGroup sets configurations of a group, which need not be there yet.
+func (c *Cluster) ConfigureGroup(t testing.TB, group string, config map[string]string) {
+	t.Helper()
+	const groups = 32 // the type of these resources
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = groups, group
+	for k, v := range config {
+		one := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		one.Name, one.Value = k, &v
+		r.Configs = append(r.Configs, one)
+	}
+	req.Resources = append(req.Resources, r)
+	resp, err := req.RequestWith(t.Context(), c.admin)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Resources[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatalf("configuring group %s: %v", group, err)
+	}
+}
