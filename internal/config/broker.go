@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,8 +18,8 @@ type Broker struct {
 	ClusterID string
 	DataDir   string
 
-	Listen             string // host:port
-	AdvertisedListener string // host:port, "" stands for Listen
+	Listen             string // host:port, or several with names; see Listeners
+	AdvertisedListener string // in the same way, "" stands for where a client came to
 	HTTPListen         string
 	HTTPAdvertised     string
 
@@ -66,6 +67,26 @@ type Broker struct {
 	RemoteReadAhead       bool
 	RemoteReadCache       int64
 
+	ProtocolMap                string
+	KeyStore, KeyStoreType     string
+	TrustStore, TrustStoreType string
+	ClientAuth, PrincipalRules string
+	SASLMechanisms             string
+	PlainUsersFile             string
+	SASLMaxReceive             int32
+	FailedAuthDelay            time.Duration
+	MaxReauth                  time.Duration
+	JWKS                       string
+	JWKSRefresh, JWKSRetry     time.Duration
+	ExpectedAudience           string
+	ExpectedIssuer             string
+	SubjectClaim               string
+	ClockSkewSeconds           int
+	Authorizer, SuperUsers     string
+	AllowIfNoACL               bool
+
+	// listenerKeys are the set keys of single listeners, listener.name.<l>.<key>.
+	listenerKeys map[string]string
 	// topicDefaults are the set broker keys that only give topic keys their defaults (log.retention.ms and its like).
 	topicDefaults map[string]string
 	// sources tells where the keys that were set come from; absent is SourceDefault.
@@ -76,7 +97,7 @@ type Broker struct {
 
 // NewBroker returns the default configuration.
 func NewBroker() *Broker {
-	b := &Broker{topicDefaults: map[string]string{}, sources: map[string]Source{}, below: map[string]below{}}
+	b := &Broker{listenerKeys: map[string]string{}, topicDefaults: map[string]string{}, sources: map[string]Source{}, below: map[string]below{}}
 	for _, k := range brokerKeys {
 		if k.bind != nil {
 			assign(k.bind(b), k.Default)
@@ -88,7 +109,7 @@ func NewBroker() *Broker {
 // Clone returns a copy that shares nothing with b.
 func (b *Broker) Clone() *Broker {
 	c := *b
-	c.topicDefaults, c.sources, c.below = maps.Clone(b.topicDefaults), maps.Clone(b.sources), maps.Clone(b.below)
+	c.listenerKeys, c.topicDefaults, c.sources, c.below = maps.Clone(b.listenerKeys), maps.Clone(b.topicDefaults), maps.Clone(b.sources), maps.Clone(b.below)
 	return &c
 }
 
@@ -184,9 +205,12 @@ func (b *Broker) Dynamic() map[string]string {
 }
 
 func (b *Broker) put(k *Key, value string, s Source) {
-	if k.bind != nil {
+	switch {
+	case k.bind != nil:
 		assign(k.bind(b), value)
-	} else {
+	case strings.HasPrefix(k.Name, scopedPrefix):
+		b.listenerKeys[k.Name] = value
+	default:
 		b.topicDefaults[k.Name] = value
 	}
 	b.sources[k.Name] = s
@@ -197,6 +221,9 @@ func (b *Broker) value(k *Key) (v string, ok bool) {
 	if k.bind != nil {
 		v = format(k.bind(b))
 		return v, v != "" || !k.NoDefault
+	}
+	if v, ok = b.listenerKeys[k.Name]; ok {
+		return v, true
 	}
 	if v, ok = b.topicDefaults[k.Name]; ok {
 		return v, true
@@ -217,8 +244,15 @@ func (b *Broker) source(k *Key) Source {
 
 // Describe returns every broker key with its value, in the order of the names.
 func (b *Broker) Describe() []Entry {
-	entries := make([]Entry, 0, len(brokerKeys))
-	for _, k := range brokerKeys {
+	keys := slices.Clone(brokerKeys)
+	for name := range b.listenerKeys {
+		if k, err := scopedKey(name); err == nil {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
+	entries := make([]Entry, 0, len(keys))
+	for _, k := range keys {
 		v, ok := b.value(k)
 		e := Entry{Key: k, Value: v, Null: !ok, Source: b.source(k)}
 		if e.Source != SourceDefault {
@@ -241,6 +275,9 @@ func BrokerKey(name string) (*Key, error) { return brokerKey(name) }
 func brokerKey(name string) (*Key, error) {
 	if alias, ok := brokerAliases[name]; ok {
 		name = alias
+	}
+	if strings.HasPrefix(name, scopedPrefix) {
+		return scopedKey(name)
 	}
 	if k, ok := brokerIndex[name]; ok {
 		return k, nil
@@ -267,6 +304,9 @@ func (b *Broker) Validate() error {
 	}
 	if b.Listen == "" {
 		wrong("listeners", `""`, "an address is needed")
+	}
+	if _, err := b.Listeners(); err != nil {
+		errs = append(errs, err)
 	}
 	if b.GroupMinSessionTimeout > b.GroupMaxSessionTimeout {
 		wrong("group.min.session.timeout.ms", format(&b.GroupMinSessionTimeout), "must not exceed group.max.session.timeout.ms, %s", format(&b.GroupMaxSessionTimeout))

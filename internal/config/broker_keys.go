@@ -1,5 +1,10 @@
 package config
 
+import (
+	"slices"
+	"strings"
+)
+
 // brokerAliases are other names that Kafka accepts for a key.
 var brokerAliases = map[string]string{
 	"log.dir":   "log.dirs",
@@ -10,14 +15,17 @@ var brokerAliases = map[string]string{
 const maxMillis = maxLong / 1_000_000
 
 // brokerKeys are all broker configurations, in the order of their names.
-var brokerKeys = []*Key{
+var brokerKeys = slices.SortedFunc(slices.Values(slices.Concat(coreKeys, securityKeys)), func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
+
+// coreKeys are those that have nothing to do with security.
+var coreKeys = []*Key{
 	{
 		Name: "acks.all.sync", Kind: Boolean, Default: "true", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.AcksAllSync },
 		Doc: "acks=all is answered after the records are on stable storage; one sync serves all requests that wait. false: after the write, as acks=1.",
 	},
 	{
-		Name: "advertised.listeners", Kind: String, check: address, Allowed: "host:port", Dynamic: true, bind: func(b *Broker) any { return &b.AdvertisedListener },
-		Doc: "The address that clients are told to connect to. Empty: the one of listeners.",
+		Name: "advertised.listeners", Kind: String, check: listenerList, Allowed: "host:port, or NAME://host:port,...", Dynamic: true, bind: func(b *Broker) any { return &b.AdvertisedListener },
+		Doc: "The addresses that clients are told to connect to, by listener. Empty, or a listener left out: the address that they came to.",
 	},
 	{
 		Name: "auto.create.topics.enable", Kind: Boolean, Default: "true", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.AutoCreateTopics },
@@ -69,8 +77,8 @@ var brokerKeys = []*Key{
 		Doc: "Where the broker serves HTTP: signed URLs on a directory store, metrics. Empty: nowhere.",
 	},
 	{
-		Name: "listeners", Kind: String, Default: "127.0.0.1:9092", check: address, Allowed: "host:port", bind: func(b *Broker) any { return &b.Listen },
-		Doc: "The address to serve Kafka's protocol on. PLAINTEXT://host:port is accepted too.",
+		Name: "listeners", Kind: String, Default: "127.0.0.1:9092", check: listenerList, Allowed: "host:port, or NAME://host:port,...", bind: func(b *Broker) any { return &b.Listen },
+		Doc: "The addresses to serve Kafka's protocol on, with a name each; listener.security.protocol.map says what each speaks. A single host:port is PLAINTEXT.",
 	},
 	{
 		Name: "location.url.expiry.ms", Kind: Long, Default: "600000", check: integer(64, 1000, 604_800_000), unit: millisUnit, Allowed: "1000 to 604800000 (7 days)", bind: func(b *Broker) any { return &b.LocationExpiry },
