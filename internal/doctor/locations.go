@@ -25,8 +25,8 @@ func (d *doctor) locations(ctx context.Context) {
 		}
 		for _, t := range d.topics {
 			if t.name == p.Topic {
-				leader := t.leaders[p.Partition]
-				loc, err := d.fetch(ctx, t, p.Partition, p.LogStart)
+				leader := d.leader(ctx, t, p.Partition)
+				loc, err := d.fetch(ctx, t, leader, p.Partition, p.LogStart)
 				d.rep.Findings = append(d.rep.Findings, judgeFetch(loc, err)...)
 				if err == nil && loc != nil && loc.SignedRemoteLogSegmentLocation != "" {
 					size, err := d.follow(ctx, loc, d.hostOf(leader))
@@ -38,8 +38,25 @@ func (d *doctor) locations(ctx context.Context) {
 	}
 }
 
+// leader asks who leads a partition now: it may have moved since the topic was looked at.
+func (d *doctor) leader(ctx context.Context, t *topic, partition int32) int32 {
+	limited, cancel := d.limited(ctx)
+	defer cancel()
+	req, rt := kmsg.NewPtrMetadataRequest(), kmsg.NewMetadataRequestTopic()
+	rt.Topic = &t.name
+	req.Topics = append(req.Topics, rt)
+	if resp, err := req.RequestWith(limited, d.ask); err == nil && len(resp.Topics) == 1 {
+		for _, p := range resp.Topics[0].Partitions {
+			if p.Partition == partition && p.Leader >= 0 {
+				return p.Leader
+			}
+		}
+	}
+	return t.leaders[partition]
+}
+
 // fetch asks the leader for one batch, as a capable client does.
-func (d *doctor) fetch(ctx context.Context, t *topic, partition int32, offset int64) (*remotestorage.Location, error) {
+func (d *doctor) fetch(ctx context.Context, t *topic, leader, partition int32, offset int64) (*remotestorage.Location, error) {
 	limited, cancel := context.WithTimeout(ctx, 3*d.o.Patience)
 	defer cancel()
 	req := kmsg.NewPtrFetchRequest()
@@ -51,7 +68,7 @@ func (d *doctor) fetch(ctx context.Context, t *topic, partition int32, offset in
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	wire.SetSupportedStorageFormatVersions(req, []string{remotestorage.StorageFormatApacheKafkaV1})
-	resp, err := req.RequestWith(limited, d.broker(t.leaders[partition]))
+	resp, err := req.RequestWith(limited, d.broker(leader))
 	if err != nil {
 		return nil, err
 	}
