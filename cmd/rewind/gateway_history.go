@@ -60,7 +60,7 @@ func openGatewayHistory(ctx context.Context, cfg *config.Gateway, up *gatewayUps
 		read.Cache = remote.NewCache(budget, cfg.RemoteReadCache)
 		h.closers = append(h.closers, func() error { read.Cache.Close(); return nil })
 	}
-	h.options = &gateway.History{Read: read, Offer: cfg.LocationEnable, MaxFallbacks: cfg.RemoteReadMaxFallbacks}
+	h.options = &gateway.History{Read: read, Offer: cfg.LocationEnable, MaxFallbacks: cfg.RemoteReadMaxFallbacks, UpstreamBytes: cfg.FetchResponseMemory}
 	if cfg.Resolve == "upstream" {
 		return h, h.follow(ctx, cfg)
 	}

@@ -50,6 +50,7 @@ type Gateway struct {
 	RemoteReadChunk             int
 	RemoteReadAhead             bool
 	RemoteReadCache             int64
+	FetchResponseMemory         int64
 	RemoteReadEnable            bool
 	RemoteReadTopics            string
 	RemoteReadTopicsExclude     string

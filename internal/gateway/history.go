@@ -28,6 +28,8 @@ type History struct {
 	Read remote.Options
 	// MaxFallbacks bounds the partitions that are left to the brokers at one time because the store fails.
 	MaxFallbacks int
+	// UpstreamBytes is shared by the connections whose answers hold both, history and what brokers sent; no limit if 0.
+	UpstreamBytes int64
 	// Status tells how the Resolver is doing; nil: nothing is told.
 	Status func() Status
 }
@@ -54,7 +56,7 @@ func (g *Gateway) openHistory() error {
 	g.reader = remote.NewReader(read)
 	var err error
 	g.history, err = history.New(history.Options{
-		Reader: g.reader, Locations: h.Locations, Resolver: h.Resolver, Offer: h.Offer && h.Resolver != nil, Stream: true, MaxFallbacks: h.MaxFallbacks, Logger: g.log,
+		Reader: g.reader, Locations: h.Locations, Resolver: h.Resolver, Offer: h.Offer && h.Resolver != nil, Stream: true, MaxFallbacks: h.MaxFallbacks, UpstreamBytes: h.UpstreamBytes, Logger: g.log,
 		Allow: func(topic string) bool { return g.policy.Load().topic(topic) },
 		Node:  g.tellNode,
 	})
