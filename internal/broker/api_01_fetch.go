@@ -45,14 +45,14 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 			return nil, err
 		}
 	}
-	grant := b.responses.grant()
+	grant := b.responses.Grant()
 	l := fetch.Limits{
-		Reserve: grant.reserve, MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
+		Reserve: grant.Reserve, MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
 	}
 	awaitLocations(ctx, parts, min(l.MaxWait, locationGrace))
 	results := fetch.Collect(ctx, l, parts, limits)
 	resp := wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
-	grant.used(b.metrics.fetched(&resp))
+	grant.Used(b.metrics.fetched(&resp))
 	return &fetched{scratches: &b.scratches, resp: resp, grant: grant}, nil
 }
 
@@ -96,7 +96,7 @@ func isConsumer(req *kmsg.FetchRequest) bool {
 // fetched is a Fetch answer; its record bytes go from where they lie to the socket.
 type fetched struct {
 	resp      wire.FetchResponse
-	grant     *responseGrant
+	grant     *fetch.Grant
 	scratches *scratches
 	scratch   *scratch
 }
@@ -132,7 +132,7 @@ func (f *fetched) giveBack() {
 
 func (f *fetched) release() {
 	f.giveBack()
-	f.grant.release()
+	f.grant.Release()
 }
 
 // fetchPart makes the source of one partition, and gives its own limit.

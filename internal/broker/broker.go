@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/logdir"
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/session"
@@ -50,7 +51,7 @@ type Broker struct {
 	producerIDs *producerIDs
 	sessions    *session.Cache
 	groups      *groupService
-	responses   *responseMemory
+	responses   *fetch.Memory
 	scratches   scratches
 	remote      *remoteSide // nil without remote storage
 	apis        map[int16]api
@@ -93,7 +94,7 @@ func newBroker(o Options) (*Broker, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS, responses: newResponseMemory(o.Config.FetchResponseMemory)}
+	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS, responses: fetch.NewMemory(o.Config.FetchResponseMemory)}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

@@ -392,30 +392,3 @@ func TestDamagedStore(t *testing.T) {
 		t.Errorf("the next segment: error %d, %d bytes", p.ErrorCode, len(p.RecordBatches))
 	}
 }
-
-// TestResponseMemory: clients that do not take their answers cannot make the broker hold more than its bound, and others still get theirs.
-func TestResponseMemory(t *testing.T) {
-	m := newResponseMemory(1 << 20)
-	first := m.grant()
-	if got := first.reserve(900 << 10); got != 900<<10 {
-		t.Fatalf("reserved %d", got)
-	}
-	second := m.grant()
-	if got := second.reserve(900 << 10); got > 124<<10 || got < freeResponse {
-		t.Errorf("with 124 KiB left, %d were reserved", got)
-	}
-	third := m.grant()
-	if got := third.reserve(50 << 20); got != freeResponse {
-		t.Errorf("with nothing left, %d were reserved", got)
-	}
-	first.used(100 << 10)
-	if got := m.grant().reserve(700 << 10); got != 700<<10 {
-		t.Errorf("what was not read did not come back: %d", got)
-	}
-	first.release()
-	second.release()
-	third.release()
-	if !m.left.TryAcquire(324 << 10) {
-		t.Error("what was written did not come back")
-	}
-}
