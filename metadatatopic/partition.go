@@ -76,6 +76,7 @@ type partition struct {
 	row      int           // failures since something was answered
 	retryAt  time.Time     // when to ask again
 	change   chan struct{} // closed with every change
+	view     *view         // the last one given out, for as long as it is true
 }
 
 func newPartition(tp remotestorage.TopicIDPartition) *partition {
@@ -210,12 +211,17 @@ func (v *view) changed() bool {
 	return p.moved || p.lineage != v.lineage || p.offsets[kindStart].offset > v.logStart || p.gone != nil
 }
 
-func (p *partition) viewLocked(now time.Time) (view, bool) {
+func (p *partition) viewLocked(now time.Time) (*view, bool) {
 	start, local := p.offsets[kindStart], p.offsets[kindLocal]
 	if p.moved || p.gone != nil || p.learnt < 0 || p.learnt != p.epoch || now.Sub(p.led) > maxAgeStart || !start.within(now, maxAgeStart) || !local.within(now, maxAgeStart) {
-		return view{}, false
+		return nil, false
 	}
-	return view{of: p, lineage: p.lineage, first: p.first, leaderEpoch: p.epoch, logStart: start.offset, localStart: max(local.offset, start.offset)}, true
+	v := view{of: p, lineage: p.lineage, first: p.first, leaderEpoch: p.epoch, logStart: start.offset, localStart: max(local.offset, start.offset)}
+	if p.view == nil || *p.view != v {
+		kept := v // only this one is moved to the heap
+		p.view = &kept
+	}
+	return p.view, true
 }
 
 func (p *partition) factsLocked(now time.Time) (resolve.Facts, bool) {

@@ -104,8 +104,8 @@ func (r *Resolver) Resolve(ctx context.Context, q resolve.Question) (remote.Rang
 		if err != nil {
 			return remote.Range{}, err
 		}
-		rng, err := d.locate.Resolve(ctx, q.TP, &v, q.Offset, q.Committed)
-		if errors.Is(err, locate.ErrHole) && r.unknown(d, q, &v) {
+		rng, err := d.locate.Resolve(ctx, q.TP, v, q.Offset, q.Committed)
+		if errors.Is(err, locate.ErrHole) && r.unknown(d, q, v) {
 			err = &remote.PlaceError{TopicIDPartition: q.TP, Offset: q.Offset, Err: errUnknown}
 		}
 		if !v.changed() {
@@ -118,19 +118,18 @@ func (r *Resolver) Resolve(ctx context.Context, q resolve.Question) (remote.Rang
 }
 
 // view gives what is known of the partition, if the question is one that is to be answered from the store.
-func (r *Resolver) view(ctx context.Context, d *reading, q resolve.Question) (view, error) {
-	var v view
+func (r *Resolver) view(ctx context.Context, d *reading, q resolve.Question) (*view, error) {
 	if !d.ready(q.TP) {
-		return v, notReady(q.TP, errReading)
+		return nil, notReady(q.TP, errReading)
 	}
 	if !d.holds(q.TP, q.Offset) {
-		return v, remote.ErrLocal // and the cluster need not be asked
+		return nil, remote.ErrLocal // and the cluster need not be asked
 	}
 	v, err := wait(ctx, r.facts, q.TP, (*partition).viewLocked)
 	if err != nil {
 		return v, err
 	}
-	if err := r.epochs(&v, q); err != nil {
+	if err := r.epochs(v, q); err != nil {
 		return v, err
 	}
 	switch {
@@ -181,7 +180,7 @@ func (r *Resolver) Location(ctx context.Context, q resolve.Question, rng *remote
 	if err != nil {
 		return nil, err
 	}
-	l, err := d.locate.Location(ctx, &v, rng)
+	l, err := d.locate.Location(ctx, v, rng)
 	if errors.Is(err, locate.ErrNotOffered) {
 		return nil, fmt.Errorf("%w: %w", resolve.ErrNotOffered, err)
 	}
