@@ -50,6 +50,12 @@ type Broker struct {
 	OffsetsRetentionCheck      time.Duration
 	OffsetMetadataMaxBytes     int
 
+	TransactionMaxTimeout   time.Duration
+	TransactionalIDExpiry   time.Duration
+	TransactionExpiryCheck  time.Duration
+	TransactionPartitions   int32
+	TransactionSegmentBytes int32
+
 	Store              string
 	StoreLatency       time.Duration
 	StoreStreamRate    int64 // bytes a second of one stream, 0: no limit

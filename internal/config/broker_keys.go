@@ -230,6 +230,26 @@ var coreKeys = []*Key{
 		Name: "store.stream.rate", Kind: Long, Default: "0", check: integer(64, 0, maxLong), unit: rateUnit, bind: func(b *Broker) any { return &b.StoreStreamRate },
 		Doc: "An artificial limit of bytes a second for each stream from the store, 0 for none. For tests and demonstrations.",
 	},
+	{
+		Name: "transaction.max.timeout.ms", Kind: Int, Default: "900000", check: integer(32, 1, maxInt), unit: millisUnit, bind: func(b *Broker) any { return &b.TransactionMaxTimeout },
+		Doc: "The longest transaction.timeout.ms that a producer may ask for.",
+	},
+	{
+		Name: "transaction.remove.expired.transaction.cleanup.interval.ms", Kind: Int, Default: "3600000", check: integer(32, 1, maxInt), unit: millisUnit, bind: func(b *Broker) any { return &b.TransactionExpiryCheck },
+		Doc: "How often transactional ids are looked through for expired ones.",
+	},
+	{
+		Name: "transaction.state.log.num.partitions", Kind: Int, Default: "50", check: integer(32, 1, maxInt), bind: func(b *Broker) any { return &b.TransactionPartitions },
+		Doc: "The number of partitions of __transaction_state when it is made. It cannot be changed afterwards.",
+	},
+	{
+		Name: "transaction.state.log.segment.bytes", Kind: Int, Default: "104857600", check: integer(32, 1<<20, maxInt), unit: bytesUnit, bind: func(b *Broker) any { return &b.TransactionSegmentBytes },
+		Doc: "segment.bytes of __transaction_state when it is made.",
+	},
+	{
+		Name: "transactional.id.expiration.ms", Kind: Int, Default: "604800000", check: integer(32, 1, maxInt), unit: millisUnit, bind: func(b *Broker) any { return &b.TransactionalIDExpiry },
+		Doc: "How long a transactional id without an open transaction is remembered.",
+	},
 	topicDefault("unclean.leader.election.enable", "unclean.leader.election.enable"),
 }
 

@@ -29,6 +29,8 @@ var (
 	ErrInvalidProducerEpoch = errors.New("producer epoch is fenced")
 	ErrInvalidTxnState      = errors.New("transaction state does not allow the write")
 	ErrCoordinatorFenced    = errors.New("transaction coordinator is fenced")
+	// ErrUnverified: a transaction of the producer has ended since the guard was taken.
+	ErrUnverified = errors.New("transaction may have ended meanwhile")
 	// ErrOutOfRange: below the log start or above the log end.
 	ErrOutOfRange = errors.New("offset is out of range")
 	// ErrBelowLocal: at or above the log start, but the local segment has gone: read it remotely.

@@ -14,6 +14,10 @@ import (
 // LogAppendTime, timestamps; records is changed in place. When it returns the batches can be read, but a power failure may still take them: see
 // Sync. A batch that was appended before (an idempotent producer's retry) is answered with what the first one got, and Duplicate set.
 func (l *Log) Append(records []byte, origin Origin) (AppendInfo, error) {
+	return l.appendGuarded(records, origin, unguarded)
+}
+
+func (l *Log) appendGuarded(records []byte, origin Origin, guard Guard) (AppendInfo, error) {
 	c := l.config.Load()
 	var room [1]checked
 	batches, err := l.check(records, origin, c, room[:0])
@@ -23,7 +27,7 @@ func (l *Log) Append(records []byte, origin Origin) (AppendInfo, error) {
 	if len(records) > c.SegmentBytes {
 		return AppendInfo{}, fmt.Errorf("%w: %d bytes, allowed are %d", ErrBatchListTooLarge, len(records), c.SegmentBytes)
 	}
-	info, rolled, err := l.appendLocked(records, batches, origin, c)
+	info, rolled, err := l.appendLocked(records, batches, origin, guard, c)
 	if err == nil && !info.Duplicate {
 		l.wakers.wake()
 	}
@@ -34,10 +38,12 @@ func (l *Log) Append(records []byte, origin Origin) (AppendInfo, error) {
 }
 
 // appendLocked tells besides whether a segment was closed, which may be so after an error too.
-func (l *Log) appendLocked(records []byte, batches []checked, origin Origin, c *Config) (info AppendInfo, rolled bool, err error) {
+func (l *Log) appendLocked(records []byte, batches []checked, origin Origin, guard Guard, c *Config) (info AppendInfo, rolled bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	info, err = l.append(records, batches, origin, c)
+	if err = l.checkGuard(batches, guard); err == nil {
+		info, err = l.append(records, batches, origin, c)
+	}
 	rolled, l.rolled = l.rolled, false
 	return info, rolled, err
 }
@@ -124,8 +130,12 @@ func (l *Log) advanceProducers(batches []checked, origin Origin) error {
 			err = l.change.Marker(&b.Header, producerstate.Marker{Abort: b.abort, CoordinatorEpoch: b.coordinatorEpoch}, true)
 		case b.IsControl():
 			l.change.Skip(&b.Header)
+		case origin == Client:
+			err = l.change.Data(&b.Header, true)
 		default:
-			err = l.change.Data(&b.Header, origin == Client)
+			if err = l.change.CheckEpoch(&b.Header); err == nil {
+				err = l.change.Data(&b.Header, false)
+			}
 		}
 		if err != nil {
 			return appendError(err)

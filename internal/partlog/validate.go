@@ -27,7 +27,8 @@ func (l *Log) check(records []byte, origin Origin, c *Config, into []checked) ([
 			return nil, err
 		}
 		b := checked{Header: h, start: start}
-		if len(raw) > c.MaxMessageBytes {
+		// A marker is none of the topic's business: one that were refused would leave its transaction open for good.
+		if len(raw) > c.MaxMessageBytes && !h.IsControl() {
 			return nil, fmt.Errorf("%w: %d bytes, allowed are %d", ErrMessageTooLarge, len(raw), c.MaxMessageBytes)
 		}
 		if origin == Client {

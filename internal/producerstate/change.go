@@ -35,7 +35,7 @@ func (c *Change) get(id int64) *producer {
 			return &c.producers[i]
 		}
 	}
-	p := producer{id: id, coordinatorEpoch: -1, txnFirstOffset: -1}
+	p := producer{id: id, coordinatorEpoch: -1, txnFirstOffset: -1, markerOffset: -1}
 	if have := c.state.producers[id]; have != nil {
 		p = *have
 	}
@@ -85,6 +85,17 @@ func (p *producer) check(h *batch.Header) error {
 	return fmt.Errorf("%w: producer %d, %s", ErrOutOfOrderSequence, p.id, fenced("sequence", int64(h.BaseSequence), int64(last)))
 }
 
+// CheckEpoch refuses a batch of a producer whose newer incarnation has written: all that is asked of batches that the broker writes for a producer.
+func (c *Change) CheckEpoch(h *batch.Header) error {
+	if h.ProducerID == NoProducer {
+		return nil
+	}
+	if p := c.get(h.ProducerID); p.known && h.ProducerEpoch < p.epoch {
+		return fmt.Errorf("%w: producer %d, %s", ErrInvalidProducerEpoch, p.id, fenced("epoch", int64(h.ProducerEpoch), int64(p.epoch)))
+	}
+	return nil
+}
+
 // Marker adds a control batch that ends a transaction. check is for markers that a coordinator writes now; those in the log are taken as they are.
 func (c *Change) Marker(h *batch.Header, m Marker, check bool) error {
 	c.end = h.LastOffset() + 1
@@ -102,7 +113,7 @@ func (c *Change) Marker(h *batch.Header, m Marker, check bool) error {
 		p.txnFirstOffset = -1
 	}
 	p.takeEpoch(h.ProducerEpoch)
-	p.coordinatorEpoch = m.CoordinatorEpoch
+	p.coordinatorEpoch, p.markerOffset = m.CoordinatorEpoch, h.LastOffset()
 	p.lastTimestamp, p.quietSinceMs = h.MaxTimestamp, 0
 	return nil
 }

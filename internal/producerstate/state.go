@@ -65,6 +65,7 @@ type producer struct {
 	lastTimestamp    int64
 	quietSinceMs     int64 // see Expire; 0: it has written since
 	txnFirstOffset   int64 // -1: no transaction open
+	markerOffset     int64 // of the last marker seen since the state was loaded, -1: none
 	batches          [Window]Batch
 	n                int
 	refilled         bool // Prepend has been called: what it did not bring is not in the log
@@ -107,7 +108,7 @@ func New(end int64) *State { return &State{producers: map[int64]*producer{}, end
 func FromSnapshot(entries []SnapshotEntry, end int64) *State {
 	s := New(end)
 	for _, e := range entries {
-		p := &producer{id: e.ProducerID, epoch: e.Epoch, known: true, coordinatorEpoch: e.CoordinatorEpoch, lastTimestamp: e.Timestamp, txnFirstOffset: -1}
+		p := &producer{id: e.ProducerID, epoch: e.Epoch, known: true, coordinatorEpoch: e.CoordinatorEpoch, lastTimestamp: e.Timestamp, txnFirstOffset: -1, markerOffset: -1}
 		if e.LastOffset >= 0 {
 			p.remember(Batch{LastSequence: e.LastSequence, LastOffset: e.LastOffset, OffsetDelta: e.OffsetDelta, Timestamp: e.Timestamp})
 		}
@@ -166,6 +167,18 @@ func (s *State) StableAfter(txn CompletedTxn) int64 {
 		}
 	}
 	return txn.LastOffset + 1
+}
+
+// InTransaction tells whether this incarnation of a producer has a transaction open.
+func (s *State) InTransaction(producerID int64, epoch int16) bool {
+	p := s.producers[producerID]
+	return p != nil && p.txnFirstOffset >= 0 && p.epoch == epoch
+}
+
+// MarkedSince tells whether a marker of the producer stands at offset or later.
+func (s *State) MarkedSince(producerID, offset int64) bool {
+	p := s.producers[producerID]
+	return p != nil && p.markerOffset >= offset
 }
 
 // Open is a copy of the open transactions, oldest first.

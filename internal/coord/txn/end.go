@@ -6,20 +6,18 @@ import "time"
 // epoch before; one of the first keeps its epoch, and repeating an end changes nothing.
 func (t *Transaction) end(now time.Time, c *End, o *Output) {
 	refuse := func(err error) { o.reply(c.Token, EndResult{err, Producer{NoID, NoEpoch}}) }
-	retry := t.isRetry(c.Producer)
+	retry := c.Version.bumps() && t.isRetry(c.Producer)
 	switch {
 	case t.state == Dead || t.producer.ID != c.Producer.ID && !retry:
 		refuse(ErrUnknownMapping)
-	case !t.validEpoch(c, retry):
+	case !retry && c.Producer.Epoch != t.producer.Epoch:
 		refuse(ErrFenced)
 	case t.state == Ongoing:
 		t.prepare(now, c, o)
+	case t.state == prepared(c.Commit):
+		refuse(ErrConcurrent)
 	case t.state.prepared():
-		if t.state == prepared(c.Commit) {
-			refuse(ErrConcurrent)
-		} else {
-			refuse(ErrState)
-		}
+		refuse(ErrState)
 	case c.Version.bumps() && !retry:
 		t.endNothing(now, c, o)
 	case t.state == completed(c.Commit):
@@ -48,15 +46,8 @@ func (t *Transaction) isRetry(p Producer) bool {
 	if !t.version.bumps() || t.state == Ongoing {
 		return false
 	}
-	return t.producer.ID == p.ID && p.Epoch < lastEpoch+1 && t.producer.Epoch == p.Epoch+1 ||
+	return t.producer.ID == p.ID && p.Epoch <= lastEpoch && t.producer.Epoch == p.Epoch+1 ||
 		t.previousID == p.ID && p.Epoch == lastEpoch && t.producer.Epoch == 0
-}
-
-func (t *Transaction) validEpoch(c *End, retry bool) bool {
-	if t.version.bumps() && t.state.prepared() {
-		return retry
-	}
-	return retry || c.Producer.Epoch == t.producer.Epoch
 }
 
 // endNothing: a client of the second version names no partitions, so it may abort what it never began. To commit that would hide that something got lost.

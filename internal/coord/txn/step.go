@@ -73,9 +73,16 @@ func (t *Transaction) init(now time.Time, c *Init, o *Output) {
 	}
 }
 
-// mayInit tells whether someone who believes to be expected is not already replaced. Its epoch is judged later.
+// mayInit tells whether someone who believes to be expected is not already replaced. Its epoch is judged later, except while a transaction is open: that
+// one is not to be aborted for somebody whose time is over.
 func (t *Transaction) mayInit(expected *Producer) bool {
-	return expected == nil || t.producer.Epoch == NoEpoch || expected.ID == t.producer.ID || expected.ID == t.previousID && expected.Epoch >= lastEpoch
+	switch {
+	case expected == nil || t.producer.Epoch == NoEpoch:
+		return true
+	case t.state == Ongoing:
+		return *expected == t.producer
+	}
+	return expected.ID == t.producer.ID || expected.ID == t.previousID && expected.Epoch >= lastEpoch
 }
 
 // nextEpoch makes the client who asks the only one that may use the id.
