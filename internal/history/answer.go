@@ -112,7 +112,14 @@ func (c *Conn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16,
 		defer c.tail.use.Unlock()
 		return c.stream(ctx, d, req, f, correlationID)
 	}
-	return ours(c.putTogether(ctx, d, f), req.Version, correlationID), nil
+	grant := c.h.answers.Grant()
+	a := ours(c.putTogether(ctx, d, f, grant), req.Version, correlationID)
+	release := a.Release
+	a.Release = func() {
+		release()
+		grant.Release()
+	}
+	return a, nil
 }
 
 func ours(resp *wire.FetchResponse, version int16, correlationID int32) clientconn.Answer {
@@ -152,13 +159,13 @@ func (c *Conn) remoteMax(q *session.Part) int32 {
 	return q.PartitionMaxBytes
 }
 
-func (c *Conn) putTogether(ctx context.Context, d *demand, f *session.Fetch) *wire.FetchResponse {
+func (c *Conn) putTogether(ctx context.Context, d *demand, f *session.Fetch, grant *fetch.Grant) *wire.FetchResponse {
 	c.mixes(true)
 	c.tail.inStep.Store(false)
-	results := c.collect(ctx, d, f.Parts)
+	results := c.collect(ctx, d, f.Parts, grant.Reserve)
 	resp := &wire.FetchResponse{SessionID: f.SessionID}
 	c.tellLocated(f.Parts, results)
-	owed := c.count(results)
+	owed := c.count(results, grant)
 	resp.Topics = f.Filter(results)
 	if code := int16(d.failed.Load()); code != 0 {
 		resp.Release()
@@ -184,7 +191,7 @@ func (h *History) node(n wire.Node) (wire.Node, bool) {
 	return h.opts.Node(n)
 }
 
-func (c *Conn) collect(ctx context.Context, d *demand, asked []session.Part) []wire.FetchPartition {
+func (c *Conn) collect(ctx context.Context, d *demand, asked []session.Part, reserve func(int) int) []wire.FetchPartition {
 	parts, limits := make([]fetch.Part, len(asked)), make([]int, len(asked))
 	for i := range asked {
 		remoteMax := c.remoteMax(&asked[i])
@@ -200,7 +207,7 @@ func (c *Conn) collect(ctx context.Context, d *demand, asked []session.Part) []w
 		d.wake()
 	})
 	defer lateness.Stop()
-	l := fetch.Limits{MinBytes: int(max(d.minBytes, 1)), MaxBytes: int(d.maxBytes), MaxWait: time.Until(d.deadline) + brokerGrace}
+	l := fetch.Limits{Reserve: reserve, MinBytes: int(max(d.minBytes, 1)), MaxBytes: int(d.maxBytes), MaxWait: time.Until(d.deadline) + brokerGrace}
 	return fetch.Collect(ctx, l, parts, limits)
 }
 
@@ -211,7 +218,7 @@ func (d *demand) wake() {
 }
 
 // count tells who wants to know what the answer brings, and gives how long the client is to be held back for it.
-func (c *Conn) count(results []wire.FetchPartition) time.Duration {
+func (c *Conn) count(results []wire.FetchPartition, grant *fetch.Grant) time.Duration {
 	var b Bytes
 	granted := int64(0)
 	for i := range results {
@@ -225,6 +232,7 @@ func (c *Conn) count(results []wire.FetchPartition) time.Duration {
 			granted += l.EndPosition - l.StartPosition
 		}
 	}
+	grant.Used(b.Direct + b.Upstream)
 	c.counted(b)
 	if owed := int64(b.Direct) + granted; owed > 0 {
 		return c.hooks.Throttle(owed)

@@ -9,6 +9,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/resolve"
 	"github.com/rewind-kafka/rewind/internal/wire"
@@ -48,8 +50,11 @@ type Options struct {
 	// their turn or for the store. 0: no bound. It takes a Resolver.
 	MaxFallbacks int
 	// UpstreamBytes is shared out among the connections whose answers are put together from what brokers send besides what is read here: each asks its broker for so
-	// much less at once, the more they are. 0: as much as the client asks for.
+	// much less at once, the more they are. 0: 64 MiB if Stream is set, else as much as the client asks for.
 	UpstreamBytes int64
+	// AnswerBytes bounds what the answers hold that were put together and not yet written, so that clients that do not take theirs leave memory to the others. 0: half of
+	// Reader's if Stream is set, else no bound.
+	AnswerBytes int64
 	// Logger gets a line when a partition falls back; nil for silence.
 	Logger *slog.Logger
 }
@@ -62,6 +67,7 @@ type History struct {
 	// With a Resolver:
 	topics    *topics
 	fallbacks fallbacks
+	answers   *fetch.Memory // nil: no bound
 	// mixing is how many connections had their last answer put together.
 	mixing   atomic.Int64
 	counters counters
@@ -80,8 +86,15 @@ func New(o Options) (*History, error) {
 	if o.Fallback == 0 {
 		o.Fallback = DefaultFallback
 	}
+	if o.Stream {
+		o.UpstreamBytes = cmp.Or(o.UpstreamBytes, defaultUpstream)
+		o.AnswerBytes = cmp.Or(o.AnswerBytes, o.Reader.MemoryLimit()/2)
+	}
 	o.Locations = o.Locations.sorted()
 	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}}
+	if o.AnswerBytes > 0 {
+		h.answers = fetch.NewMemory(o.AnswerBytes)
+	}
 	if h.logger == nil {
 		h.logger = slog.New(slog.DiscardHandler)
 	}
@@ -99,8 +112,11 @@ type Peer struct {
 // to be closed.
 func (h *History) Conn(carrier *clientconn.Conn, p Peer) *Conn { return newConn(h, carrier, p) }
 
-// minUpstream is the least that a broker is asked for at once.
-const minUpstream = 64 << 10
+const (
+	defaultUpstream = 64 << 20
+	// minUpstream is the least that a broker is asked for at once.
+	minUpstream = 64 << 10
+)
 
 // upstreamLimit is how many bytes a broker is asked for on behalf of a client that would take so many.
 func (h *History) upstreamLimit(wanted int32) int32 {

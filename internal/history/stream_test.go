@@ -319,3 +319,40 @@ func TestStreamAndDirectSideBySide(t *testing.T) {
 		<-done
 	}
 }
+
+// What answers hold until they are written is bounded, and given back when they are.
+func TestAnswersAreBounded(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 1, 100, 10, 3000)
+	d, _ := resolving(t, b, dialOptions{Change: func(o *Options) { o.AnswerBytes = 100_000 }})
+	c := dialRaw(t, d, b)
+	for next := int64(0); next < 1000; {
+		res := c.fetch(12, 10*time.Second, at(p, next))
+		if n := len(res[0].RecordBatches); n > 100_000 {
+			t.Fatalf("an answer of %d bytes", n)
+		}
+		next = nextOf(t, res[0])
+	}
+	held := d.h.answers.Grant() // as an answer that nobody takes
+	held.Reserve(100_000)
+	for next := int64(0); next < 500; {
+		res := c.fetch(12, 10*time.Second, at(p, next))
+		if n := len(res[0].RecordBatches); n > 64<<10 {
+			t.Fatalf("an answer of %d bytes", n)
+		}
+		next = nextOf(t, res[0])
+	}
+	held.Release()
+	for deadline := time.Now().Add(10 * time.Second); ; { // the last answer is given back a moment after the client has it
+		g := d.h.answers.Grant()
+		all := g.Reserve(100_000) == 100_000
+		g.Release()
+		if all {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not all is given back")
+		}
+	}
+}

@@ -32,6 +32,9 @@ func NewReader(o Options) *Reader {
 	return r
 }
 
+// MemoryLimit is that of the budget.
+func (r *Reader) MemoryLimit() int64 { return r.opts.Budget.Limit() }
+
 // Open starts reading at offset. With ReadAhead the first resolve and the first GET begin at once, else when the consumer first comes.
 func (r *Reader) Open(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) *PartitionReader {
 	p := newPartitionReader(r, tp, offset, resolve)
