@@ -3,8 +3,10 @@
 package keyfiles
 
 import (
+	"crypto/sha256"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,35 +20,30 @@ type Watched[T any] struct {
 	mu     sync.Mutex
 	value  T
 	looked time.Time
-	stamps []stamp
+	seen   [][sha256.Size]byte // of the files that value is made of
 }
 
-type stamp struct {
-	changed time.Time
-	size    int64
-}
-
-// lookEvery is how often the files are looked at, when somebody asks.
+// lookEvery is how often the files are looked at, when somebody asks. They are small, and read: times of change are too coarse to tell two writes apart.
 const lookEvery = time.Second
 
 // Watch loads for the first time.
 func Watch[T any](log *slog.Logger, load func() (T, error), files ...string) (*Watched[T], error) {
 	w := &Watched[T]{files: files, load: load, log: log}
-	w.stamps = w.stamp()
+	w.seen = w.sums()
 	w.looked = time.Now()
 	var err error
 	w.value, err = load()
 	return w, err
 }
 
-func (w *Watched[T]) stamp() []stamp {
-	stamps := make([]stamp, len(w.files))
+func (w *Watched[T]) sums() [][sha256.Size]byte {
+	sums := make([][sha256.Size]byte, len(w.files))
 	for i, f := range w.files {
-		if info, err := os.Stat(f); err == nil {
-			stamps[i] = stamp{info.ModTime(), info.Size()}
+		if text, err := os.ReadFile(f); err == nil { // one that cannot be read is for load to tell
+			sums[i] = sha256.Sum256(text)
 		}
 	}
-	return stamps
+	return sums
 }
 
 // Get is the value as of now, give or take a second. Reading a few small files under the lock is what keeps two connections from loading at the same time.
@@ -57,21 +54,17 @@ func (w *Watched[T]) Get() T {
 		return w.value
 	}
 	w.looked = time.Now()
-	stamps := w.stamp()
-	same := true
-	for i := range stamps {
-		same = same && stamps[i] == w.stamps[i]
-	}
-	if same {
+	sums := w.sums()
+	if slices.Equal(sums, w.seen) {
 		return w.value
 	}
 	v, err := w.load()
 	if err != nil {
-		// Half of it may have been written: the stamps stay as they were, so that it is tried again.
+		// Half of it may have been written: it is tried again.
 		w.log.Error("changed files cannot be used; the old ones stay in use", "files", w.files, "err", err)
 		return w.value
 	}
 	w.log.Info("files were read again", "files", w.files)
-	w.value, w.stamps = v, stamps
+	w.value, w.seen = v, sums
 	return w.value
 }
