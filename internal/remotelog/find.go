@@ -21,11 +21,11 @@ type Found struct {
 func (p *Partition) Lookup(lineage Lineage, offset int64) (Found, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	n, at, ok := p.findLocked(lineage, offset)
+	n, at, e, ok := p.findLocked(lineage, offset)
 	if !ok {
 		return Found{}, false
 	}
-	return Found{RemoteLogSegmentMetadata: p.slots.metadata(p.tp, n), First: at, Last: p.lastValidLocked(lineage, n, at)}, true
+	return Found{RemoteLogSegmentMetadata: p.slots.metadata(p.tp, n), First: at, Last: p.lastValidLocked(lineage, n, at, e)}, true
 }
 
 // Find is Lookup for those who need not know of holes.
@@ -42,13 +42,13 @@ func (p *Partition) Next(lineage Lineage, after int64) (m remotestorage.RemoteLo
 	return p.Find(lineage, after+1)
 }
 
-// findLocked also gives the first offset at or after the one asked that the segment holds.
-func (p *Partition) findLocked(lineage Lineage, offset int64) (n uint32, at int64, ok bool) {
+// findLocked also gives the first offset at or after the one asked that the segment holds, and its epoch.
+func (p *Partition) findLocked(lineage Lineage, offset int64) (n uint32, at int64, e int32, ok bool) {
 	e, known := lineage.EpochFor(offset)
 	if !known {
 		entries := lineage.Entries()
 		if len(entries) == 0 || entries[0].StartOffset <= offset {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 		e, offset = entries[0].LeaderEpoch, entries[0].StartOffset
 	}
@@ -56,38 +56,34 @@ func (p *Partition) findLocked(lineage Lineage, offset int64) (n uint32, at int6
 		l := p.epochLocked(e)
 		if l != nil {
 			if n, ok := l.holder(&p.slots, offset); ok {
-				return n, offset, true
+				return n, offset, e, true
 			}
 		}
 		_, end := lineage.EndOffsetFor(e, math.MaxInt64)
 		if l != nil {
 			if n, first, ok := l.nextAfter(offset); ok && first < end {
-				return n, first, true
+				return n, first, e, true
 			}
 		}
 		if end == math.MaxInt64 || end <= offset {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 		next, known := lineage.EpochFor(end)
 		if !known || next == e {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 		e, offset = next, end
 	}
 }
 
-// lastValidLocked follows the segment's epochs and the lineage side by side from offset at, which both have, until they part.
-func (p *Partition) lastValidLocked(lineage Lineage, n uint32, at int64) int64 {
+// lastValidLocked follows the segment's epochs and the lineage side by side from offset at of epoch e, which both have, until they part.
+func (p *Partition) lastValidLocked(lineage Lineage, n uint32, at int64, e int32) int64 {
 	var one [1]remotestorage.EpochStart
-	return liveEnd(lineage, p.slots.epochsOf(n, &one), p.slots.all[n].start, p.slots.all[n].end, at)
+	return liveEnd(lineage, p.slots.epochsOf(n, &one), p.slots.all[n].start, p.slots.all[n].end, at, e)
 }
 
-func liveEnd(lineage Lineage, epochs []remotestorage.EpochStart, start, end, at int64) int64 {
+func liveEnd(lineage Lineage, epochs []remotestorage.EpochStart, start, end, at int64, e int32) int64 {
 	for {
-		e, known := lineage.EpochFor(at)
-		if !known {
-			return at - 1
-		}
 		i := sort.Search(len(epochs), func(i int) bool { return epochs[i].LeaderEpoch >= e })
 		if i == len(epochs) || epochs[i].LeaderEpoch != e {
 			return at - 1
@@ -102,6 +98,10 @@ func liveEnd(lineage Lineage, epochs []remotestorage.EpochStart, start, end, at 
 			return end
 		}
 		at = last + 1
+		known := false
+		if e, known = lineage.EpochFor(at); !known {
+			return at - 1
+		}
 	}
 }
 
@@ -121,7 +121,7 @@ func Live(lineage Lineage, m *remotestorage.RemoteLogSegmentMetadata) (first, la
 		if from > to {
 			continue
 		}
-		return from, liveEnd(lineage, m.SegmentLeaderEpochs, m.StartOffset, m.EndOffset, from), true
+		return from, liveEnd(lineage, m.SegmentLeaderEpochs, m.StartOffset, m.EndOffset, from, m.SegmentLeaderEpochs[i].LeaderEpoch), true
 	}
 	return 0, -1, false
 }
