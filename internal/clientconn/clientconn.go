@@ -200,9 +200,9 @@ func (c *Conn) Run(h Handler) error {
 	return nil
 }
 
-// orderly: either side hung up between messages, or Close was called.
+// orderly: either side hung up between messages, or Close was called. Ends in memory (net.Pipe) call that a closed pipe.
 func orderly(err error) bool {
-	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled)
+	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled)
 }
 
 // Close ends the connection. Run waits for what is still going on.

@@ -63,9 +63,14 @@ func tcpPair(t testing.TB) (net.Conn, net.Conn) {
 	return a, b
 }
 
-func newRig(t *testing.T, h Handler, o Options) *rig {
-	client, ours := tcpPair(t)
-	upstream, broker := tcpPair(t)
+func newRig(t *testing.T, h Handler, o Options) *rig { return rigOver(t, tcpPair, h, o) }
+
+// pipePair is two ends in memory, for virtual time.
+func pipePair(testing.TB) (net.Conn, net.Conn) { return net.Pipe() }
+
+func rigOver(t *testing.T, pair func(testing.TB) (net.Conn, net.Conn), h Handler, o Options) *rig {
+	client, ours := pair(t)
+	upstream, broker := pair(t)
 	r := &rig{t: t, client: client, broker: broker, fromUs: bufio.NewReader(broker), toThem: bufio.NewReader(client), done: make(chan error, 1)}
 	r.conn = New(Socket(ours), upstream, o)
 	go func() { r.done <- r.conn.Run(h) }()
@@ -460,4 +465,19 @@ func FuzzParseHead(f *testing.F) {
 			t.Error("a request other than produce without a response")
 		}
 	})
+}
+
+// A response that is too short for a correlation id is an error at once: the bytes that are missing would be waited for in vain.
+func TestResponseWithoutCorrelationID(t *testing.T) {
+	for size := range 4 {
+		r := newRig(t, handlerFuncs{}, Options{})
+		r.send(3, 1, 1, nil)
+		r.arrived()
+		if _, err := r.broker.Write(append([]byte{0, 0, 0, byte(size)}, make([]byte, size)...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-r.done; !errors.Is(err, wire.ErrMalformed) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
 }

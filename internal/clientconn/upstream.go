@@ -163,11 +163,14 @@ func (c *Conn) oldest() *pending {
 
 func (c *Conn) response(br *bufio.Reader, size int, p *pending) error {
 	if !p.raw {
+		if size < 4 {
+			return fmt.Errorf("reading from the broker: %w: a response of %d bytes", wire.ErrMalformed, size)
+		}
 		b, err := br.Peek(8)
 		if err != nil {
 			return midFrame(err)
 		}
-		if id := int32(binary.BigEndian.Uint32(b[4:])); size < 4 || id != p.correlationID {
+		if id := int32(binary.BigEndian.Uint32(b[4:])); id != p.correlationID {
 			return fmt.Errorf("reading from the broker: %w: correlation id %d, expected %d", wire.ErrMalformed, id, p.correlationID)
 		}
 	}
