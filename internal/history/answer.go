@@ -29,6 +29,7 @@ type demand struct {
 	capable   bool // the client follows locations
 	deadline  time.Time
 	parts     []*partition
+	shared    int          // bytes read that the cache had; of who puts the answer together
 	asked     atomic.Bool  // the broker was asked on its behalf at least once
 	read      atomic.Bool  // its answer is being put together
 	late      atomic.Bool  // max wait has passed: answer with what there is
@@ -165,7 +166,7 @@ func (c *Conn) putTogether(ctx context.Context, d *demand, f *session.Fetch, gra
 	results := c.collect(ctx, d, f.Parts, grant.Reserve)
 	resp := &wire.FetchResponse{SessionID: f.SessionID}
 	c.tellLocated(f.Parts, results)
-	owed := c.count(results, grant)
+	owed := c.count(results, d.shared, grant)
 	resp.Topics = f.Filter(results)
 	if code := int16(d.failed.Load()); code != 0 {
 		resp.Release()
@@ -218,8 +219,8 @@ func (d *demand) wake() {
 }
 
 // count tells who wants to know what the answer brings, and gives how long the client is to be held back for it.
-func (c *Conn) count(results []wire.FetchPartition, grant *fetch.Grant) time.Duration {
-	var b Bytes
+func (c *Conn) count(results []wire.FetchPartition, shared int, grant *fetch.Grant) time.Duration {
+	b := Bytes{Cached: shared}
 	granted := int64(0)
 	for i := range results {
 		n := results[i].Records.Len()

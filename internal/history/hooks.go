@@ -41,6 +41,7 @@ const (
 // Bytes are those of the records in one answer, by where they came from.
 type Bytes struct {
 	Direct   int // read here, from the store or the cache of its chunks
+	Cached   int // of these, what the cache had
 	Upstream int // through the broker
 }
 

@@ -273,6 +273,7 @@ func (p *partition) readDirectLocked(out *wire.FetchPartition, limit int, whole 
 		return
 	}
 	p.fed = p.demand
+	p.demand.shared += data.Shared
 	p.direct.lastEpoch = data.Epoch
 	p.c.h.episodes.end(p.key)
 }

@@ -23,7 +23,8 @@ func TestConsumersShareChunks(t *testing.T) {
 		ends[p.n] = b.history(p, 3, 40, 10, 1000)
 		past += remoteBytes(p)
 	}
-	d, r := resolving(t, b, dialOptions{Shared: true, ChunkBytes: 64 << 10, DisableHedging: true, Change: streams})
+	h := &delivered{}
+	d, r := resolving(t, b, dialOptions{Shared: true, ChunkBytes: 64 << 10, DisableHedging: true, Metrics: h, Change: streams})
 	const consumers = 20
 	var wg sync.WaitGroup
 	for range consumers {
@@ -40,6 +41,27 @@ func TestConsumersShareChunks(t *testing.T) {
 	if s := d.Stats(); s.DirectBytes != int64(consumers*past) || s.RangeBytes != int64(past) || r.count(&r.gets) != chunks {
 		t.Errorf("%d GETs for %d chunks; %d bytes of history; %+v", r.count(&r.gets), chunks, past, s)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// Who comes between the look into the cache and its own GET counts as the one that made it.
+	if h.sum.Direct != consumers*past || h.sum.Cached > (consumers-1)*past || h.sum.Cached < (consumers-2)*past {
+		t.Errorf("delivered %+v", h.sum)
+	}
+}
+
+// delivered adds up what is delivered.
+type delivered struct {
+	NoHooks
+	mu  sync.Mutex
+	sum Bytes
+}
+
+func (h *delivered) Delivered(b Bytes) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sum.Direct += b.Direct
+	h.sum.Cached += b.Cached
+	h.sum.Upstream += b.Upstream
 }
 
 // Two thousand connections that have read a little history and read no more give everything back but themselves, and those that read the newest records only never

@@ -256,7 +256,7 @@ func (p *PartitionReader) Read(limit int, whole, exact bool) (Data, error) {
 			s.aborted.passed(b.producerID, b.base)
 		}
 	}
-	d.Records = p.lendLocked(s, size, tail)
+	d.Records, d.Shared = p.lendLocked(s, size, tail)
 	s.ready.drop(n)
 	s.readyBytes -= size
 	s.sentLast = last
@@ -271,8 +271,8 @@ func (p *PartitionReader) Read(limit int, whole, exact bool) (Data, error) {
 	return d, nil
 }
 
-// lendLocked makes slices of the next size+tail bytes and steps size bytes forward.
-func (p *PartitionReader) lendLocked(s *stream, size, tail int) wire.Records {
+// lendLocked makes slices of the next size+tail bytes and steps size bytes forward. It tells how many of them are of shared chunks.
+func (p *PartitionReader) lendLocked(s *stream, size, tail int) (r wire.Records, shared int) {
 	s.popDelivered(p)
 	l := &lease{p: p}
 	bufs := l.someBufs[:0]
@@ -296,11 +296,14 @@ func (p *PartitionReader) lendLocked(s *stream, size, tail int) wire.Records {
 			pc.c.ref()
 		}
 		l.size += upTo - pos
+		if pc.shared {
+			shared += int(upTo - pos)
+		}
 		pos = upTo
 	}
 	s.shift(gone)
 	p.lent.Add(l.size)
-	return wire.Records{Bufs: bufs, Release: l.release}
+	return wire.Records{Bufs: bufs, Release: l.release}, shared
 }
 
 // lease is memory in the consumer's hands.

@@ -99,4 +99,6 @@ type Data struct {
 	Aborted []wire.AbortedTransaction
 	// Epoch is the leader epoch of the last whole batch, -1 if there is none.
 	Epoch int32
+	// Shared is how many of the records' bytes no GET was made for on behalf of this reader: the cache had them, or another reader's GET was on its way.
+	Shared int
 }

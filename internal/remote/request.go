@@ -19,6 +19,8 @@ type wish struct {
 	need bool
 	// alone: too large to be put together from chunks beside others; it is one chunk, waited for in the queue.
 	alone bool
+	// shared: its chunk was in the cache already, or on its way for another reader.
+	shared bool
 }
 
 func (w *wish) chunkRange() (int64, int64) {
@@ -212,6 +214,7 @@ func (p *PartitionReader) askLocked(w *wish) bool {
 	if w.key != (chunkKey{}) {
 		if c := p.r.opts.Cache.join(w.key, p); c != nil {
 			p.r.opts.Metrics.Count(EventHit)
+			w.shared = true
 			w.s.place(w, c)
 			return true
 		}
@@ -250,7 +253,7 @@ func (p *PartitionReader) startLocked(w *wish) {
 
 // place puts c, with its reference, where w is.
 func (s *stream) place(w *wish, c *chunk) {
-	pc := piece{c: c, start: w.start, end: w.end, source: s.source}
+	pc := piece{c: c, start: w.start, end: w.end, source: s.source, shared: w.shared}
 	if w.hole < 0 {
 		s.pieces = append(s.pieces, pc)
 		s.reqPos = w.end

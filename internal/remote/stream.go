@@ -7,6 +7,7 @@ type piece struct {
 	source     int   // which of the stream's sources it was asked from
 	tries      int   // how often it was a hole before
 	err        error // of a hole: why its fill failed, if nobody needed it then
+	shared     bool  // its chunk was there before this reader asked for it
 }
 
 // visible are the bytes of the piece that are there.
