@@ -579,3 +579,22 @@ func TestClientCertificate(t *testing.T) {
 		t.Errorf("a certificate for the brokers: %v", err)
 	}
 }
+
+// A cluster that wants authentication is there all the same: the gateway is healthy before the first client comes.
+func TestHealth(t *testing.T) {
+	silent := startFake(t, nil, func(wire.RequestHeader) kmsg.Response { return nil })
+	g := startGateway(t, Options{Upstream: []string{silent.addr()}})
+	if err := g.Healthy(); err != nil {
+		t.Errorf("before brokers that want authentication: %v", err)
+	}
+	nobody := startGateway(t, Options{Upstream: []string{freeport.Address(freePort(t))}, PollInterval: 20 * time.Millisecond})
+	if nobody.Healthy() == nil {
+		t.Error("healthy before no broker at all")
+	}
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !errors.Is(g.Healthy(), ErrClosed) {
+		t.Errorf("closed: %v", g.Healthy())
+	}
+}

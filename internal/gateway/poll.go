@@ -15,23 +15,28 @@ import (
 // maxPolled bounds the answer to a question for brokers alone.
 const maxPolled = 16 << 20
 
+// unaskedAgain: where the brokers want authentication, they are asked only every so many polls. Each try costs them a line in their logs.
+const unaskedAgain = 60
+
 // poll asks for the brokers again and again, so that those that come or move are known before a client hears of them.
 func (g *Gateway) poll() {
-	unasked := false
-	for tick := time.NewTicker(g.opts.PollInterval); ; {
+	tick := time.NewTicker(g.opts.PollInterval)
+	defer tick.Stop()
+	for skip := 0; ; skip-- {
 		select {
 		case <-tick.C:
 		case <-g.ctx.Done():
-			tick.Stop()
 			return
 		}
 		g.reopen()
-		if unasked {
+		if skip > 0 {
 			continue
 		}
 		err := g.ask(g.ctx)
-		// A broker that wants authentication would write a line for each try.
-		unasked = errors.Is(err, errUnasked)
+		unasked := errors.Is(err, errUnasked)
+		if unasked {
+			skip = unaskedAgain
+		}
 		if err != nil && !unasked && g.ctx.Err() == nil && g.notes.due("poll") {
 			g.log.Warn("the cluster does not tell its brokers", "err", err)
 		}
@@ -68,11 +73,22 @@ func (g *Gateway) ask(ctx context.Context) error {
 		list = g.opts.Brokers
 	}
 	brokers, err := list(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errUnasked):
+		g.reach() // to hang up is an answer
+		return err
+	case err != nil:
 		return err
 	}
 	g.learned(brokers)
 	return nil
+}
+
+// reach notes that the cluster is there.
+func (g *Gateway) reach() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reached = true
 }
 
 // listBrokers asks any broker, without authentication.
@@ -137,9 +153,7 @@ func (l *link) askError(err error) error {
 // any goroutine.
 func (g *Gateway) learned(brokers []Broker) {
 	came, moved := g.nodes.learn(brokers)
-	g.mu.Lock()
-	g.reached = true
-	g.mu.Unlock()
+	g.reach()
 	for _, id := range came {
 		b, _ := g.nodes.find(id)
 		g.log.Info("broker", "id", id, "address", b.addr())
