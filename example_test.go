@@ -1,6 +1,7 @@
 package rewind_test
 
 import (
+	"context"
 	"log"
 	"log/slog"
 
@@ -9,6 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/metadatatopic"
 )
 
 // The dialer goes into franz-go by kgo.Dialer.
@@ -66,6 +70,30 @@ func ExampleNewDialer() {
 		RemoteMaxPartitionFetchBytes: 4 << 20,
 		Logger:                       slog.Default(),
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dialer.Close()
+}
+
+// Straight on an Apache Kafka cluster with tiered storage, with no server of Rewind's: the history is found in the cluster's own metadata topic.
+func ExampleOptions_resolver() {
+	ctx := context.Background()
+	store, err := file.Open("/mnt/tiered", file.Options{ReadOnly: true}) // or bucket/s3, bucket/gcs, bucket/azure
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	storage, err := bucket.NewManager(bucket.Options{Store: store})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resolver, err := metadatatopic.New(ctx, metadatatopic.Options{Seeds: []string{"127.0.0.1:9092"}, Storage: storage})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resolver.Close()
+	dialer, err := rewind.NewDialer(rewind.Options{Resolver: resolver}) // one for all clients of a program, and closed before the resolver
 	if err != nil {
 		log.Fatal(err)
 	}
