@@ -26,6 +26,12 @@ func class(n int) (place, size int) {
 	return (exp-minClassBits)*8 + eighths, 1<<exp + (eighths+1)*step
 }
 
+// lentFor is the memory that a buffer of length n takes.
+func lentFor(n int64) int64 {
+	_, size := class(int(n))
+	return int64(size)
+}
+
 // get gives a buffer of length n; its bytes are whatever they were.
 func (b *buffers) get(n int) []byte {
 	place, size := class(n)

@@ -14,6 +14,12 @@ type chunkKey struct {
 	index   int
 }
 
+// What a chunk takes beside its bytes: a manifest decides how small chunks are, so that it may be most of it.
+const (
+	entryBytes   = 512     // as long as it is there
+	openingBytes = 4 << 10 // until it is opened: the goroutine that does it
+)
+
 // chunk is an opened chunk, or one that is on its way. Readers hold references; one that nobody holds stays for the next reader until its memory is needed.
 type chunk struct {
 	key    chunkKey

@@ -467,4 +467,13 @@ func TestPrefixes(t *testing.T) {
 	if !bytes.Equal(readAll(t, r, err), log) {
 		t.Error("other bytes")
 	}
+	// What is wrong there is told: it is no segment that was deleted.
+	f.onGet = func(context.Context, string, []byte) (io.Reader, error) { return nil, errBroken }
+	_, err = newManager(t, Options{Store: s}).FetchLogSegment(t.Context(), md, 0, int64(len(log)))
+	wantError(t, err, errBroken, "old/")
+	f.onGet = func(_ context.Context, _ string, b []byte) (io.Reader, error) {
+		return bytes.NewReader(bytes.Repeat([]byte("x"), len(b))), nil
+	}
+	_, err = newManager(t, Options{Store: s}).FetchLogSegment(t.Context(), md, 0, int64(len(log)))
+	wantError(t, err, remotestorage.ErrDamaged, "old/")
 }

@@ -78,6 +78,9 @@ func checkIdle(tb testing.TB, m *Manager) {
 		if k.refs != 0 || k.flying || k.idle == nil {
 			tb.Errorf("chunk %d: %d references, flying %v", k.key.index, k.refs, k.flying)
 		}
+		if int64(cap(k.buf)) > k.opened {
+			tb.Errorf("chunk %d takes %d bytes, of which %d are counted", k.key.index, cap(k.buf), k.opened)
+		}
 		sum += k.opened
 	}
 	if sum != c.used || c.used > c.limit || c.waiters.Len() != 0 || c.idle.Len() != len(c.chunks) {

@@ -175,9 +175,9 @@ func (r *reader) push(k *chunk) {
 func (r *reader) plan(limit int64) (chunks []*chunk, want int64) {
 	for i := r.next; i <= r.last; i++ {
 		start, end := r.s.chunks.stored(i)
-		k := &chunk{key: chunkKey{segment: r.s.id, index: i}, opened: end - start, done: make(chan struct{})}
+		k := &chunk{key: chunkKey{segment: r.s.id, index: i}, opened: lentFor(end-start) + entryBytes, sealed: openingBytes, done: make(chan struct{})}
 		if r.s.compressed {
-			k.opened, k.sealed = r.s.chunks.original(i)+zstdSlack, end-start
+			k.opened, k.sealed = lentFor(r.s.chunks.original(i)+zstdSlack)+entryBytes, lentFor(end-start)+openingBytes
 		}
 		if len(chunks) > 0 && (want+k.opened+k.sealed > limit || r.m.chunks.has(k.key)) {
 			break

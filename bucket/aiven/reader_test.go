@@ -213,7 +213,7 @@ func TestLookingCostsLittle(t *testing.T) {
 	if _, err := io.ReadFull(r, make([]byte, 2<<20)); err != nil {
 		t.Error(err)
 	}
-	if held := r.(*reader).held; held < windowBytes/2 || held > windowBytes+256*kib {
+	if held := r.(*reader).held; held < windowBytes/2 || held > windowBytes+300*kib {
 		t.Errorf("%d bytes on their way for one who reads on", held)
 	}
 	if err := r.Close(); err != nil {
@@ -316,6 +316,39 @@ func (s *slowReader) Read(p []byte) (int, error) {
 		time.Sleep(9 * time.Second)
 	}
 	return s.r.Read(p)
+}
+
+// TestTinyChunks: what a chunk takes beside its bytes is counted. A store whose chunks are tiny does not make memory grow.
+func TestTinyChunks(t *testing.T) {
+	const limit = 1 << 20
+	_, smallest := class(1)
+	for _, c := range []struct {
+		compress, encrypt bool
+		each              int // memory of a chunk at least
+	}{{true, false, 2 * smallest}, {false, true, smallest}, {true, true, 2 * smallest}} {
+		f := newFakeStore()
+		m, md, log := written(t, f.store(t), 300*kib, 100, c.compress, c.encrypt, limit, 2)
+		most := 0
+		f.onGet = func(_ context.Context, _ string, b []byte) (io.Reader, error) {
+			m.chunks.mu.Lock()
+			defer m.chunks.mu.Unlock()
+			flying := 0
+			for _, k := range m.chunks.chunks {
+				if k.flying {
+					flying++
+				}
+			}
+			most = max(most, flying)
+			return bytes.NewReader(b), nil
+		}
+		r, err := m.FetchLogSegment(t.Context(), md, 0, int64(len(log)))
+		if got := readAll(t, r, err); !bytes.Equal(got, log) {
+			t.Error("other bytes")
+		}
+		if most == 0 || most*c.each > limit {
+			t.Errorf("%+v: %d chunks on their way at once take more than %d bytes", c, most, limit)
+		}
+	}
 }
 
 // TestMemoryIsBounded: whatever the number of readers, some of which stand still.

@@ -50,13 +50,13 @@ func (m *Manager) segment(ctx context.Context, id remotestorage.RemoteLogSegment
 func (m *Manager) loadSegment(ctx context.Context, id remotestorage.RemoteLogSegmentID, base int64, custom []byte) (*segment, error) {
 	key := m.prefix + segmentName(id, base)
 	s, err := m.readSegment(ctx, id.ID, key)
-	if errors.Is(err, remotestorage.ErrNotFound) {
-		if other := m.recordedKey(id, base, custom); other != "" && other != key {
-			if s, otherErr := m.readSegment(ctx, id.ID, other); otherErr == nil {
-				s.base = base
-				return s, nil
-			}
+	if other := m.recordedKey(id, base, custom); errors.Is(err, remotestorage.ErrNotFound) && other != "" && other != key {
+		found, otherErr := m.readSegment(ctx, id.ID, other)
+		if !errors.Is(otherErr, remotestorage.ErrNotFound) {
+			s, err = found, otherErr // the segment is there, whether or not it can be read
 		}
+	}
+	if errors.Is(err, remotestorage.ErrNotFound) {
 		return nil, fmt.Errorf("%w: the segment was deleted, or the plug-in's key.prefix is not %q, or its segment.format is iceberg, which is not read", err, m.prefix)
 	}
 	if err != nil {
