@@ -122,6 +122,7 @@ func (h hooks) Delivered(b history.Bytes) {
 	m := h.c.g.metrics
 	if b.Direct > 0 {
 		m.fetched("store", b.Direct)
+		m.cached.Add(float64(b.Cached))
 		h.c.given.Add(int64(b.Direct))
 		h.read()
 	}

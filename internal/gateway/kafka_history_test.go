@@ -88,6 +88,10 @@ func TestKafkaHistory(t *testing.T) {
 			}
 		}
 	})
+	// Each topic was read twice.
+	if cached := testutil.ToFloat64(g.metrics.cached); cached < storeBytes(g)/4 {
+		t.Errorf("%v bytes of %v came out of the cache", cached, storeBytes(g))
+	}
 	t.Run("kill switch", func(t *testing.T) {
 		g.SetPolicy(Policy{Off: true})
 		defer g.SetPolicy(Policy{})

@@ -24,6 +24,7 @@ type metrics struct {
 
 	fetches      *prometheus.CounterVec
 	fetchedBytes *prometheus.CounterVec
+	cached       prometheus.Counter
 	located      prometheus.Counter
 	asked        *prometheus.CounterVec
 	fallbacks    *prometheus.CounterVec
@@ -51,7 +52,8 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		fetches: counter("fetches_total", "Fetch answers with records by where those came from: read from the store here, from the brokers through a fetch of the gateway's, "+
 			"or passed through as they came. An answer from two places counts for both.", "path"),
 		fetchedBytes: counter("fetched_bytes_total", "Bytes of records in fetch answers, by where they came from; what passes through is counted as whole frames. "+
-			"What the cache gave is in store: store less store_read_bytes_total.", "path"),
+			"What the cache gave is in store as well, see cached_bytes_total.", "path"),
+		cached:    single("cached_bytes_total", "Of the bytes of path store, those that the cache had: they cost no read."),
 		located:   single("locations_total", "Partitions answered with a location (KIP-1248)."),
 		asked:     counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
 		fallbacks: counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
@@ -67,7 +69,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.connections, m.refused, m.limits, m.listenFailed, m.dialFailed, m.rewritten, m.unknown, portCollector{g})
-		r.MustRegister(m.fetches, m.fetchedBytes, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
+		r.MustRegister(m.fetches, m.fetchedBytes, m.cached, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
 	}
 	if h := g.opts.History; r != nil && h != nil {
 		gauge := func(name, help string, value func() float64) {
