@@ -30,7 +30,7 @@ var gatewayKeys = []gatewayKey{
 		Doc: "Memory for what brokers send for answers that hold history besides; the connections with such answers share it. Answers without history pass through and take none."},
 		func(g *Gateway) any { return &g.FetchResponseMemory }},
 	{Key{Name: "http.listen", Kind: String, check: address, Allowed: "host:port",
-		Doc: "Where /metrics and /healthz are served. Empty: nowhere."},
+		Doc: "Where /metrics and /healthz are served, and the signed locations of a directory store. Empty: nowhere."},
 		func(g *Gateway) any { return &g.HTTPListen }},
 	{Key{Name: "listener.sni.domain", Kind: String, check: anyText,
 		Doc: "One TLS port for all brokers: clients are told broker-ID.DOMAIN, and the name in their handshake says which one they mean. Those names and the bootstrap's must lead to the gateway, and stand in its certificate (`*.DOMAIN`)."},
