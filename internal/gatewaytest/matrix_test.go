@@ -113,6 +113,9 @@ func wrote(t *testing.T, c *clustertest.Cluster, s clientdrivers.Session) {
 
 // The clients straight on the cluster: what they cannot do there, no gateway need give them.
 func TestClientsStraight(t *testing.T) {
+	if !full {
+		t.Skip("make test-gateway-clients has it")
+	}
 	lab.java(t)
 	c := secureCluster(t)
 	clients(t, c, straight(c), c.Records(t, history, true))
@@ -120,6 +123,9 @@ func TestClientsStraight(t *testing.T) {
 
 // The clients through a gateway for each of the cluster's listeners, which has TLS where the listener has it. What they read comes out of the store, not from the broker.
 func TestClientsThroughGateway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes most of a minute")
+	}
 	lab.java(t)
 	c := secureCluster(t)
 	gateways := make(map[clustertest.Protocol]*gateway)
@@ -136,7 +142,10 @@ func TestClientsThroughGateway(t *testing.T) {
 	if m := c.Meters(t, history).Since(before); m.RemoteBytes > 0 || m.RemoteFetches > 0 {
 		t.Errorf("the broker has read history from the store: %+v", m)
 	}
-	for _, g := range gateways {
+	for p, g := range gateways {
 		g.check(t)
+		if n := g.metrics(t, "rewind_gateway_fetched_bytes_total", `path="store"`); n < 40_000 {
+			t.Errorf("the gateway for %s gave %.0f bytes out of the store", p, n)
+		}
 	}
 }
