@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rewind-kafka/rewind/internal/locate"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
@@ -37,7 +39,6 @@ type reading struct {
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 	progress []progress // by metadata partition
-	parser   remotelog.Parser
 	// unread counts the metadata partitions that have not been read to the end that they had when the reading began.
 	unread atomic.Int32
 	// grown: the topic has more partitions than the reading began with. Which of them holds whose records cannot be told any more.
@@ -49,7 +50,7 @@ type reading struct {
 	once struct{ unknown, malformed, tags, torn, refused sync.Once }
 }
 
-// progress is how far one metadata partition has been read. Its fields are written by the reading's two goroutines and read by everybody.
+// progress is how far one metadata partition has been read. Its fields are written by the reading's goroutines and read by everybody.
 type progress struct {
 	next atomic.Int64
 	end  atomic.Int64 // at the beginning of the reading; -1 while nobody has said
@@ -109,22 +110,35 @@ func (d *reading) read(ctx context.Context) {
 			return
 		}
 		fetches.EachError(d.failed)
-		applied, skipped := 0, 0
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			if int(p.Partition) >= len(d.progress) {
-				return
-			}
+		d.applyAll(fetches)
+	}
+}
+
+// applyAll applies what came, metadata partitions side by side: within one the order counts, and no segment's records are in two.
+func (d *reading) applyAll(fetches kgo.Fetches) {
+	var applied, skipped atomic.Int64
+	var appliers errgroup.Group
+	appliers.SetLimit(runtime.GOMAXPROCS(0))
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if int(p.Partition) >= len(d.progress) {
+			return
+		}
+		appliers.Go(func() error {
 			d.cut(p.Partition, p.LogStartOffset)
 			a, s := d.apply(p.Partition, p.Records)
-			applied, skipped = applied+a, skipped+s
+			applied.Add(int64(a))
+			skipped.Add(int64(s))
 			storeMax(&d.progress[p.Partition].high, p.HighWatermark)
+			return nil
 		})
-		d.applied.Add(int64(applied))
-		d.skipped.Add(int64(skipped))
-		if applied+skipped > 0 {
-			d.err.Store(nil)
-			d.r.opts.Metrics.Records(applied, skipped)
-		}
+	})
+	_ = appliers.Wait() // none fails: what cannot be applied is counted
+	a, s := applied.Load(), skipped.Load()
+	d.applied.Add(a)
+	d.skipped.Add(s)
+	if a+s > 0 {
+		d.err.Store(nil)
+		d.r.opts.Metrics.Records(int(a), int(s))
 	}
 }
 
@@ -171,22 +185,25 @@ func (d *reading) apply(partition int32, records []*kgo.Record) (applied, skippe
 	if len(records) == 0 {
 		return 0, 0
 	}
-	before := d.index.Warnings()
+	var parser remotelog.Parser
+	var warned remotelog.Warnings
 	for _, rec := range records {
 		if rec.Attrs.IsControl() {
 			continue
 		}
-		if d.applyOne(partition, rec) {
+		w, ok := d.applyOne(partition, rec, &parser)
+		if ok {
 			applied++
 		} else {
 			skipped++
 		}
+		warned.OrphanUpdates += w.OrphanUpdates
+		warned.UnknownTags += w.UnknownTags
 	}
-	after := d.index.Warnings()
-	if after.OrphanUpdates > before.OrphanUpdates {
+	if warned.OrphanUpdates > 0 {
 		d.tear(partition, "a segment was finished that had not been announced", "before offset", records[len(records)-1].Offset)
 	}
-	if after.UnknownTags > before.UnknownTags {
+	if warned.UnknownTags > 0 {
 		d.once.tags.Do(func() {
 			d.log.Warn("records have tagged fields that are not known here; they are skipped", "partition", partition)
 		})
@@ -197,14 +214,14 @@ func (d *reading) apply(partition int32, records []*kgo.Record) (applied, skippe
 	return applied, skipped
 }
 
-func (d *reading) applyOne(partition int32, rec *kgo.Record) bool {
-	m, err := d.parser.Parse(rec.Value)
+func (d *reading) applyOne(partition int32, rec *kgo.Record, parser *remotelog.Parser) (w remotelog.Warnings, ok bool) {
+	m, err := parser.Parse(rec.Value)
 	if err == nil {
-		err = d.index.Apply(m)
+		w, err = d.index.ApplyCounting(m)
 	}
 	switch {
 	case err == nil:
-		return true
+		return w, true
 	case errors.Is(err, remotelog.ErrUnknown), errors.Is(err, remotelog.ErrNoPartition):
 		d.once.unknown.Do(func() {
 			d.log.Warn("record is not understood; it and others like it are skipped", "partition", partition, "offset", rec.Offset, "err", err)
@@ -215,7 +232,7 @@ func (d *reading) applyOne(partition int32, rec *kgo.Record) bool {
 			d.log.Error("record is damaged; it and others like it are skipped", "partition", partition, "offset", rec.Offset, "err", err)
 		})
 	}
-	return false
+	return w, false
 }
 
 // settle notes it when a metadata partition has been read to the end that it had at the beginning.

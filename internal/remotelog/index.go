@@ -51,10 +51,15 @@ func NewIndex() *Index { return &Index{partitions: make(map[partitionKey]*Partit
 // Apply folds one record in. Records of one partition must come in the order of the metadata topic; a record that was applied before changes nothing,
 // since a segment's state only ever moves forward. An error means that the record is wrong in itself, and it has been left out.
 func (x *Index) Apply(r Record) error {
+	_, err := x.ApplyCounting(r)
+	return err
+}
+
+// ApplyCounting is Apply, and gives what this one record has added to the Warnings: with several appliers at work the totals do not tell whose it was.
+func (x *Index) ApplyCounting(r Record) (Warnings, error) {
 	switch m := r.(type) {
 	case *SegmentRecord:
-		x.warn(0, m.UnknownTags)
-		return x.open(m.TopicIDPartition).announce(&m.RemoteLogSegmentMetadata)
+		return x.warn(0, m.UnknownTags), x.open(m.TopicIDPartition).announce(&m.RemoteLogSegmentMetadata)
 	case *UpdateRecord:
 		p := x.Partition(m.TopicIDPartition)
 		known := p != nil && p.update(m)
@@ -63,30 +68,31 @@ func (x *Index) Apply(r Record) error {
 		if !known && m.State == remotestorage.CopySegmentFinished {
 			orphan = 1
 		}
-		x.warn(orphan, m.UnknownTags)
-		return nil
+		return x.warn(orphan, m.UnknownTags), nil
 	case *PartitionDeleteRecord:
-		x.warn(0, m.UnknownTags)
+		w := x.warn(0, m.UnknownTags)
 		if m.State == DeletePartitionFinished {
 			x.Drop(m.TopicIDPartition)
-			return nil
+			return w, nil
 		}
 		x.open(m.TopicIDPartition).markDeleting(m.State)
-		return nil
+		return w, nil
 	case *SnapshotRecord:
-		return fmt.Errorf("applying the snapshot record of segment %s: %w", m.ID, ErrNoPartition)
+		return Warnings{}, fmt.Errorf("applying the snapshot record of segment %s: %w", m.ID, ErrNoPartition)
 	}
-	return fmt.Errorf("%w: %T", ErrUnknown, r)
+	return Warnings{}, fmt.Errorf("%w: %T", ErrUnknown, r)
 }
 
-func (x *Index) warn(orphans, tags int) {
-	if orphans == 0 && tags == 0 {
-		return
+func (x *Index) warn(orphans, tags int) Warnings {
+	w := Warnings{OrphanUpdates: int64(orphans), UnknownTags: int64(tags)}
+	if w == (Warnings{}) {
+		return w
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.warnings.OrphanUpdates += int64(orphans)
-	x.warnings.UnknownTags += int64(tags)
+	x.warnings.OrphanUpdates += w.OrphanUpdates
+	x.warnings.UnknownTags += w.UnknownTags
+	return w
 }
 
 // Warnings returns the counts so far.
