@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-gateway test-kill test-race clean
+.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-gateway test-gateway-clients test-cluster test-doctor test-kill test-race bench-proxy clean
 
 all: build
 
@@ -42,10 +42,10 @@ lint:
 # One target a step of the house, each named for what it tests.
 test-golden:
 	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./internal/golden/...
-# Aiven's layout: every object that the plug-in wrote, byte for byte, and through resolver and reader.
 # Resolving from Apache Kafka's own metadata topic: golden sets of both layouts, a million segments, real clusters of one and three brokers.
 test-metadata:
 	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./metadatatopic/...
+# Aiven's layout: every object that the plug-in wrote, byte for byte, and through resolver and reader.
 test-aiven:
 	$(GOTEST) -count=1 ./bucket/aiven/... ./internal/aivenwrite/...
 test-log:
@@ -74,6 +74,10 @@ test-gateway-clients:
 test-cluster:
 	$(GOTEST) -count=1 ./internal/clustertest/...
 	REWIND_GATEWAY_FULL=1 $(TEST_ENV) go test -timeout 60m -count=1 -v -run 'Cluster|Transactions|Access' ./internal/gatewaytest
+# What doctor finds out about real clusters and stores, how our own principal connects, and the commands of docs/apache-kafka.md.
+test-doctor:
+	$(GOTEST) -count=1 ./internal/doctor/... ./internal/upstream/...
+	$(GOTEST) -count=1 -run TestApacheKafkaPage ./cmd/rewind
 # A long soak of kill -9; make test has a short one.
 test-kill:
 	REWIND_KILL_ROUNDS=200 $(TEST_ENV) go test -timeout 2h -count=1 -v ./internal/killtest

@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"syscall"
 	"testing"
 
@@ -166,5 +168,41 @@ func TestDescribe(t *testing.T) {
 			}
 			compare(t, d.rep.Findings, c.want...)
 		})
+	}
+}
+
+// TestOffsets: a partition without a leader is not asked for, and one that gives an error does not take the others' answers away.
+func TestOffsets(t *testing.T) {
+	tp := &topic{name: "t", leaders: map[int32]int32{0: 1, 1: -1, 2: 7}}
+	questions := 0
+	answer := func(bad int64) func(kmsg.Request) (kmsg.Response, error) {
+		return func(r kmsg.Request) (kmsg.Response, error) {
+			questions++
+			resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+			rt := kmsg.NewListOffsetsResponseTopic()
+			for _, p := range r.(*kmsg.ListOffsetsRequest).Topics[0].Partitions {
+				rp := kmsg.NewListOffsetsResponseTopicPartition()
+				rp.Partition, rp.Offset = p.Partition, 100+int64(p.Partition)
+				if p.Partition == 2 && p.Timestamp == bad {
+					rp.ErrorCode = kerr.UnknownServerError.Code
+				}
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+			return resp, nil
+		}
+	}
+	got, err := asking(t, 2, answer(earliestLocal)).offsets(t.Context(), tp)
+	want := map[int64]map[int32]int64{earliest: {0: 100, 2: 102}, earliestLocal: {0: 100}, latestTiered: {0: 100, 2: 102}, latest: {0: 100, 2: 102}}
+	if !reflect.DeepEqual(got, want) || !errors.Is(err, kerr.UnknownServerError) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := asking(t, 2, answer(0)).offsets(t.Context(), tp); len(got) != 4 || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+	questions = 0
+	refused := func(kmsg.Request) (kmsg.Response, error) { questions++; return nil, syscall.ECONNREFUSED }
+	if got, err := asking(t, 2, refused).offsets(t.Context(), tp); len(got) != 0 || !errors.Is(err, syscall.ECONNREFUSED) || questions != 1 {
+		t.Errorf("%v, %v after %d questions", got, err, questions)
 	}
 }

@@ -55,7 +55,7 @@ func (d *doctor) tiering(ctx context.Context) {
 		}
 		brokers[b.NodeID] = c
 	}
-	findings, plugin := judgeBrokers(brokers)
+	findings, plugin := judgeBrokers(brokers, len(d.brokers))
 	d.rep.Findings, d.plugin = append(d.rep.Findings, findings...), plugin
 	d.rep.Findings = append(d.rep.Findings, judgeListeners(brokers)...)
 }
@@ -67,8 +67,8 @@ const (
 	topicBased       = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
 
-// judgeBrokers tells whether tiered storage is on, and the plug-in that the brokers run.
-func judgeBrokers(brokers map[int32]map[string]string) (findings []Finding, plugin string) {
+// judgeBrokers tells whether tiered storage is on, and the plug-in that the brokers run. all is how many there are, seen or not.
+func judgeBrokers(brokers map[int32]map[string]string, all int) (findings []Finding, plugin string) {
 	var r Report
 	var off, elsewhere, strange []string
 	plugins := make(map[string]bool)
@@ -104,8 +104,10 @@ func judgeBrokers(brokers map[int32]map[string]string) (findings []Finding, plug
 		r.add(OK, "tiering", "", "brokers %s do not have Apache Kafka's "+keySystem+": what is tiered is seen by the metadata topic", strings.Join(strange, ", "))
 	case len(names) > 1:
 		r.add(Warning, "tiering", "look at "+keyStorageClass+" of the brokers", "the brokers run different plug-ins: %s", strings.Join(names, ", "))
+	case len(brokers) < all:
+		r.add(OK, "tiering", "", "tiered storage is on at %d of %d brokers; the others were not seen", len(brokers), all)
 	default:
-		r.add(OK, "tiering", "", "tiered storage is on at all %d brokers", len(brokers))
+		r.add(OK, "tiering", "", "tiered storage is on at all %d brokers", all)
 	}
 	return r.Findings, plugin
 }

@@ -112,10 +112,11 @@ func (d *doctor) examine(ctx context.Context) {
 	d.tiering(ctx)
 	d.chosenTopics(ctx)
 	d.store(ctx)
-	if h, end := d.metadata(ctx); h != nil {
+	h, end := d.metadata(ctx)
+	if h != nil {
 		defer end()
-		d.partitions(ctx, h)
 	}
+	d.partitions(ctx, h)
 	d.locations(ctx)
 	d.judgePlugin()
 	d.trust(ctx)

@@ -123,13 +123,15 @@ func TestBrokers(t *testing.T) {
 		"nobody":       {nil, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, plugin := judgeBrokers(c.brokers)
+			got, plugin := judgeBrokers(c.brokers, len(c.brokers))
 			compare(t, got, c.want...)
 			if plugin != c.plugin {
 				t.Errorf("plug-in %q", plugin)
 			}
 		})
 	}
+	got, _ := judgeBrokers(map[int32]map[string]string{1: on("a.B")}, 3)
+	compare(t, got, finding{OK, "1 of 3 brokers"})
 }
 
 func TestListeners(t *testing.T) {
@@ -291,7 +293,7 @@ func TestPartition(t *testing.T) {
 		"all on the brokers":       {place: Place{LogStart: 5, LocalStart: 5, HighWatermark: 400, Committed: -1}, from: "broker", want: []finding{{Warning, "log.retention.check.interval.ms"}}},
 		"not tiered":               {place: Place{LogStart: 0, LocalStart: 0, HighWatermark: 400, Committed: -1}, untiered: true, from: "broker"},
 		"no store given":           {place: place, without: true, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, "1 of 1"}}},
-		"metadata topic not read":  {place: place, none: true, from: "store", want: []finding{{OK, "1 of 1"}}},
+		"metadata topic not read":  {place: place, none: true, from: "broker", want: []finding{{OK, "1 of 1"}}},
 		"the brokers' after all":   {place: place, h: fakeHistory{err: fmt.Errorf("hole: %w", remote.ErrLocal)}, from: "broker", want: []finding{{OK, ""}, {Warning, "left to the brokers: hole"}}},
 		"object missing":           {place: place, h: fakeHistory{err: fmt.Errorf("index: %w", remotestorage.ErrNotFound)}, from: "broker", want: []finding{{OK, ""}, {Problem, "--store names the bucket"}}},
 		"no right to the object":   {place: place, h: fakeHistory{rng: rng(good, remotestorage.ErrDenied)}, from: "broker", want: []finding{{OK, ""}, {Problem, "credentials need the right"}}},
@@ -306,6 +308,8 @@ func TestPartition(t *testing.T) {
 		"location fails":           {place: place, h: fakeHistory{rng: rng(good, nil), noOffer: errors.New("no such role")}, from: "broker", want: []finding{{OK, ""}, {Problem, "making a location"}}},
 		"history cannot be listed": {place: at(place, 250), h: fakeHistory{noHistory: errors.New("no leader")}, from: "broker", want: []finding{{OK, ""}, {Problem, "no leader"}}},
 		"transactions not decided": {place: place, h: fakeHistory{rng: rng(good, nil), location: signed, committed: remote.ErrLocal}, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, ""}, {OK, ""}, {OK, ""}, {Warning, "t-3 at 0"}}},
+		"transaction index gone": {place: place, h: fakeHistory{rng: rng(good, nil), location: signed, committed: fmt.Errorf("index: %w", remotestorage.ErrNotFound)}, from: "store", offsets: 250, bytes: 3250,
+			want: []finding{{OK, ""}, {OK, ""}, {OK, ""}, {Problem, "for read_committed consumers: index"}}},
 		"segment of other offsets": {place: place, h: fakeHistory{rng: func() remote.Range { r := rng(good, nil); r.BaseOffset = 7; return r }()}, from: "broker", want: []finding{{OK, ""}, {Problem, "are not the segment's"}}},
 		"an impossible batch":      {place: place, h: fakeHistory{rng: rng(append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff}, make([]byte, 80)...), nil)}, from: "broker", want: []finding{{OK, ""}, {Problem, "--layout"}}},
 	} {

@@ -35,6 +35,9 @@ func (d *doctor) listOffsets(ctx context.Context, t *topic, timestamp int64) (ma
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = t.name
 	for _, p := range slices.Sorted(maps.Keys(t.leaders)) {
+		if t.leaders[p] < 0 {
+			continue // nobody can tell, and kgo would give an error in place of the others' answers
+		}
 		rp := kmsg.NewListOffsetsRequestTopicPartition()
 		rp.Partition, rp.Timestamp = p, timestamp
 		rt.Partitions = append(rt.Partitions, rp)
@@ -57,23 +60,39 @@ func (d *doctor) listOffsets(ctx context.Context, t *topic, timestamp int64) (ma
 	return offsets, err
 }
 
-// partitions finds, for each partition that is looked at, which offsets would be read from where, and opens one segment of it. h is nil where the metadata topic cannot be read.
+// partitions finds, for each partition that is looked at, which offsets would be read from where, and opens one segment of it. Where the metadata topic cannot be
+// read, h is nil, and everything is left to the brokers.
 func (d *doctor) partitions(ctx context.Context, h history) {
 	for _, t := range d.topics {
-		offsets := make(map[int64]map[int32]int64)
-		for _, timestamp := range []int64{earliest, earliestLocal, latestTiered, latest} {
-			var err error
-			offsets[timestamp], err = d.listOffsets(ctx, t, timestamp)
-			if err != nil && !(timestamp == latestTiered && errors.Is(err, kerr.UnsupportedVersion)) {
-				d.rep.add(Problem, "topic "+t.name, "look at the brokers that lead its partitions", "its offsets cannot be asked for: %v", err)
-				break
-			}
+		offsets, err := d.offsets(ctx, t)
+		if err != nil {
+			d.rep.add(Problem, "topic "+t.name, "look at the brokers that lead its partitions", "its offsets cannot be asked for: %v", err)
 		}
 		sum := d.visit(ctx, h, t, offsets)
 		if t.tiered {
 			d.rep.Findings = append(d.rep.Findings, d.judgeSurvey(t.name, sum)...)
 		}
 	}
+}
+
+// offsets asks for all that is to be known, by timestamp. With an error it gives what came all the same.
+func (d *doctor) offsets(ctx context.Context, t *topic) (map[int64]map[int32]int64, error) {
+	offsets := make(map[int64]map[int32]int64)
+	var failed error
+	for _, timestamp := range []int64{earliest, earliestLocal, latestTiered, latest} {
+		of, err := d.listOffsets(ctx, t, timestamp)
+		if timestamp == latestTiered && errors.Is(err, kerr.UnsupportedVersion) {
+			continue
+		}
+		if failed == nil {
+			failed = err
+		}
+		if of == nil { // nobody answers: do not wait for each question
+			break
+		}
+		offsets[timestamp] = of
+	}
+	return offsets, failed
 }
 
 const (
@@ -148,8 +167,14 @@ func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, f
 		sum.history++
 	}
 	tp := t.partition(p.Partition)
+	if h == nil {
+		if p.From == "store" {
+			p.leave("the metadata topic cannot be read")
+		}
+		return
+	}
 	var segments []remotelog.Found
-	if h != nil && t.tiered {
+	if t.tiered {
 		var err error
 		if segments, err = h.History(limited, tp); err != nil {
 			sum.failed = append(sum.failed, failure{tp.String(), err})
@@ -159,7 +184,7 @@ func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, f
 		return
 	}
 	measure(p, from, segments)
-	if !open || d.o.Storage == nil || h == nil {
+	if !open || d.o.Storage == nil {
 		return
 	}
 	q := resolve.Question{TP: tp, Offset: from, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}
@@ -180,8 +205,11 @@ func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, f
 		sum.signed++
 	}
 	q.Committed = true
-	if _, err := h.Resolve(limited, q); errors.Is(err, remote.ErrLocal) {
+	switch _, err := h.Resolve(limited, q); {
+	case errors.Is(err, remote.ErrLocal):
 		sum.undecided = append(sum.undecided, fmt.Sprintf("%s at %d", tp, from))
+	case err != nil:
+		sum.failed = append(sum.failed, failure{tp.String(), fmt.Errorf("for read_committed consumers: %w", err)})
 	}
 }
 
