@@ -17,7 +17,10 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// bearer gets its tokens from an https endpoint with a client id and a secret, from a file, or, as Kafka's own development mode, makes unsecured ones.
+// tokenTimeout bounds the waiting for a token. The context that kgo gives is its client's: it ends with the client only.
+const tokenTimeout = 30 * time.Second
+
+// bearer gets its tokens from an endpoint with a client id and a secret, from a file, or, as Kafka's own development mode, makes unsecured ones.
 func bearer(p, login map[string]string) (sasl.Mechanism, string, error) {
 	token, user, err := tokens(p, login)
 	if err != nil {
@@ -63,6 +66,8 @@ func tokens(p, login map[string]string) (token func(context.Context) (string, er
 		return nil, "", errors.New("sasl.oauthbearer.client.credentials.client.id and .client.secret are needed, or clientId and clientSecret in sasl.jaas.config")
 	}
 	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+		defer cancel()
 		t, err := c.Token(ctx)
 		if err != nil {
 			return "", tokenError(endpoint, err)

@@ -20,7 +20,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/oauth2"
 
 	"github.com/rewind-kafka/rewind/internal/config"
 )
@@ -311,6 +314,29 @@ func TestToken(t *testing.T) {
 	if _, first, err := c.mechanism.Authenticate(context.Background(), "broker"); err != nil || !strings.Contains(string(first), "Bearer from-a-file\x01") {
 		t.Errorf("%q, %v", first, err)
 	}
+}
+
+// silent never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}
+
+// TestSilentTokenEndpoint: a connection does not wait for ever for a token.
+func TestSilentTokenEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.WithValue(t.Context(), oauth2.HTTPClient, &http.Client{Transport: silent{}})
+		c, err := Parse([]byte("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=https://tokens.example.org\n" +
+			jaasLine(oauthModule, `clientId="alice" clientSecret="`+secret+`"`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.mechanism.Authenticate(ctx, "broker"); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestNothing(t *testing.T) {
