@@ -3,6 +3,7 @@ package acl
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 )
@@ -12,7 +13,7 @@ import (
 type Authorizer struct {
 	superUsers map[string]bool
 	ifNone     bool
-	rules      atomic.Pointer[rules]
+	rules      atomic.Pointer[Rules]
 }
 
 // Options of an Authorizer, in Kafka's words.
@@ -27,17 +28,31 @@ func New(o Options) *Authorizer {
 	for _, p := range o.SuperUsers {
 		a.superUsers[p] = true
 	}
-	a.rules.Store(newRules(nil))
+	a.rules.Store(NewRules(nil))
 	return a
 }
 
 // Replace puts other rules in force.
-func (a *Authorizer) Replace(list []Binding) { a.rules.Store(newRules(list)) }
+func (a *Authorizer) Replace(list []Binding) { a.Use(NewRules(list)) }
+
+// Use puts other rules in force that were indexed already.
+func (a *Authorizer) Use(r *Rules) { a.rules.Store(r) }
 
 // Client is who asks.
 type Client struct {
 	Principal string // type:name
-	Host      string // the address, as in rules
+	Host      string // the address; see Host
+}
+
+// Host writes an address as it is compared. Rules may have any writing of it: Java's of IPv6 is another than Go's.
+func Host(a netip.Addr) string { return a.Unmap().WithZone("").String() }
+
+// host is how a rule's host is compared.
+func host(text string) string {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return Host(a)
+	}
+	return text
 }
 
 // Allowed tells whether a client may do an operation on a resource. It does not allocate: it is asked for every partition of every fetch.
@@ -84,10 +99,10 @@ func (a *Authorizer) List(f *Filter) []Binding {
 }
 
 // All gives every rule, in a steady order. It is not to be changed.
-func (a *Authorizer) All() []Binding { return a.rules.Load().all }
+func (a *Authorizer) All() []Binding { return a.rules.Load().All() }
 
-// rules are a set of bindings, indexed. They do not change.
-type rules struct {
+// Rules are a set of bindings, each once, indexed. They do not change.
+type Rules struct {
 	all  []Binding
 	byID [resourceTypes]index
 }
@@ -107,8 +122,12 @@ type rule struct {
 	permission Permission
 }
 
-func newRules(list []Binding) *rules {
-	r := &rules{all: slices.Clone(list)}
+// All gives every rule, in a steady order. It is not to be changed.
+func (r *Rules) All() []Binding { return r.all }
+
+// NewRules makes an index of bindings that Check has passed.
+func NewRules(list []Binding) *Rules {
+	r := &Rules{all: slices.Clone(list)}
 	slices.SortFunc(r.all, compare)
 	r.all = slices.Compact(r.all)
 	lengths := [resourceTypes]map[int]bool{}
@@ -117,7 +136,7 @@ func newRules(list []Binding) *rules {
 		if x.literal == nil {
 			x.literal, x.prefixed, lengths[b.Resource] = make(map[string][]rule), make(map[string][]rule), make(map[int]bool)
 		}
-		one := rule{b.Principal, b.Host, b.Operation, b.Permission}
+		one := rule{b.Principal, host(b.Host), b.Operation, b.Permission}
 		switch {
 		case b.Pattern == Prefixed:
 			x.prefixed[b.Name] = append(x.prefixed[b.Name], one)
@@ -144,7 +163,7 @@ func compare(a, b Binding) int {
 // decision is what the rules say: denied wins over allowed; found tells that there are rules about the resource, though perhaps about others.
 type decision struct{ found, allowed, denied bool }
 
-func (r *rules) decide(c *Client, op Operation, t ResourceType, name string) decision {
+func (r *Rules) decide(c *Client, op Operation, t ResourceType, name string) decision {
 	var d decision
 	if t < 0 || t >= resourceTypes {
 		return d
@@ -203,7 +222,7 @@ func (r *rule) concerns(c *Client) bool {
 
 // someAllowed looks for a rule that allows the operation and is not wholly hidden behind one that denies it. Implied operations do not count here, as in
 // Apache Kafka.
-func (r *rules) someAllowed(c *Client, op Operation, t ResourceType) bool {
+func (r *Rules) someAllowed(c *Client, op Operation, t ResourceType) bool {
 	if t < 0 || t >= resourceTypes {
 		return false
 	}

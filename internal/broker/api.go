@@ -86,17 +86,24 @@ const (
 	keySyncGroup               int16 = 14
 	keyDescribeGroups          int16 = 15
 	keyListGroups              int16 = 16
+	keySaslHandshake           int16 = 17
 	keyApiVersions             int16 = 18
 	keyCreateTopics            int16 = 19
 	keyDeleteTopics            int16 = 20
 	keyDeleteRecords           int16 = 21
 	keyOffsetForLeaderEpoch    int16 = 23
+	keyDescribeAcls            int16 = 29
+	keyCreateAcls              int16 = 30
+	keyDeleteAcls              int16 = 31
 	keyDescribeConfigs         int16 = 32
 	keyAlterConfigs            int16 = 33
 	keyDescribeLogDirs         int16 = 35
+	keySaslAuthenticate        int16 = 36
 	keyCreatePartitions        int16 = 37
 	keyDeleteGroups            int16 = 42
 	keyIncrementalAlterConfigs int16 = 44
 	keyOffsetDelete            int16 = 47
+	keyDescribeScram           int16 = 50
+	keyAlterScram              int16 = 51
 	keyDescribeTopicPartitions int16 = 75
 )

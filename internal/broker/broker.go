@@ -14,10 +14,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/logdir"
 	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/sasl"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/topics"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -57,6 +59,11 @@ type Broker struct {
 	apis        map[int16]api
 	metrics     *metrics
 
+	authorizer *acl.Authorizer // nil: whoever comes in may do everything
+	secrets    *secrets
+	tokenKeys  *sasl.Keys // nil without OAUTHBEARER
+	doors      []*door    // of the listeners, in their order
+
 	// changing is held while the set of topics or their configurations change, so that registry and logs change together.
 	changing sync.Mutex
 
@@ -66,8 +73,8 @@ type Broker struct {
 	// altering is held while a client's change of a configuration is read, judged, written down and put in force: one at a time.
 	altering sync.Mutex
 
-	server   *server
-	listener net.Listener
+	server    *server
+	listeners []net.Listener
 
 	stop       context.CancelFunc // ends the background tasks
 	background sync.WaitGroup
@@ -126,6 +133,9 @@ func (b *Broker) open() error {
 	if err := b.loadDynamic(); err != nil {
 		return err
 	}
+	if err := b.openSecurity(); err != nil {
+		return err
+	}
 	b.sessions = session.NewCache(cfg.FetchSessionSlots)
 	if b.producerIDs, err = openProducerIDs(b.fs, cfg.DataDir); err != nil {
 		return err
@@ -152,36 +162,73 @@ func (b *Broker) open() error {
 // config is the configuration in force. It is not to be changed; see setConfig.
 func (b *Broker) config() *config.Broker { return b.conf.Load() }
 
-// Start listens and begins to serve.
-func (b *Broker) Start(ctx context.Context) error {
+// openSecurity makes what says who may come in and what they may do.
+func (b *Broker) openSecurity() (err error) {
 	cfg := b.config()
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", cfg.Listen)
-	if err != nil {
-		return fmt.Errorf("listening for clients: %w", err)
+	if cfg.Authorizer != "" {
+		b.authorizer = acl.New(acl.Options{SuperUsers: cfg.SuperUserList(), AllowEveryoneIfNoACLFound: cfg.AllowIfNoACL})
 	}
-	b.Serve(l)
+	if b.secrets, err = openSecrets(b.fs, cfg.DataDir, b.authorizer); err != nil {
+		return err
+	}
+	b.doors, err = b.openDoors(context.Background())
+	return err
+}
+
+// Start listens at every address of the configuration and begins to serve.
+func (b *Broker) Start(ctx context.Context) error {
+	list, err := b.config().Listeners()
+	if err != nil {
+		return err
+	}
+	var listeners []net.Listener
+	for i := range list {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", list[i].Address)
+		if err != nil {
+			err = fmt.Errorf("listening for clients: %w", err)
+			for _, open := range listeners {
+				err = errors.Join(err, open.Close())
+			}
+			return err
+		}
+		listeners = append(listeners, l)
+	}
+	b.Serve(listeners...)
 	return nil
 }
 
-// Serve begins to serve on a listener of the caller's, which Close closes.
-func (b *Broker) Serve(l net.Listener) {
+// Serve begins to serve on listeners of the caller's, in the order of the configuration's, which Close closes.
+func (b *Broker) Serve(listeners ...net.Listener) {
 	cfg := b.config()
 	lim := defaultLimits()
 	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, cfg.MaxConnections, cfg.ConnectionsMaxIdle
 	b.server = newServer(b.apis, lim, b.log)
+	b.server.now = b.now
 	b.server.stats = b.metrics.serverStats()
 	b.server.gone = b.connectionGone
-	b.listener = l
+	b.listeners = listeners
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.startBackground(ctx)
-	b.server.serve(l)
-	b.log.Info("serving", "listener", l.Addr().String(), "node.id", b.nodeID, "cluster.id", b.clusterID)
+	for i, l := range listeners {
+		b.server.serve(l, b.doors[i])
+		b.log.Info("serving", "listener", b.doors[i].name, "address", l.Addr().String(), "protocol", string(b.doors[i].protocol), "node.id", b.nodeID, "cluster.id", b.clusterID)
+	}
 }
 
-// Addr is the address that Start listens on.
-func (b *Broker) Addr() net.Addr { return b.listener.Addr() }
+// Addr is the address of the first listener.
+func (b *Broker) Addr() net.Addr { return b.listeners[0].Addr() }
+
+// AddrOf is the address of a listener by its name, nil if there is none.
+func (b *Broker) AddrOf(name string) net.Addr {
+	for i, l := range b.listeners {
+		if b.doors[i].name == name {
+			return l.Addr()
+		}
+	}
+	return nil
+}
 
 // Sent is how many bytes of responses were written to clients since the start.
 func (b *Broker) Sent() int64 { return b.metrics.sentTotal.Load() }
@@ -200,6 +247,7 @@ func (b *Broker) close() error {
 		b.stop()
 	}
 	b.background.Wait()
+	b.closeDoors()
 	b.closeGroups()
 	if b.remote != nil {
 		b.remote.close()
@@ -218,6 +266,7 @@ func (b *Broker) close() error {
 // abandon gives back what a failed open holds, without marking anything clean.
 func (b *Broker) abandon() error {
 	var errs []error
+	b.closeDoors()
 	b.closeGroups()
 	if b.remote != nil {
 		b.remote.close()
@@ -240,7 +289,10 @@ func (b *Broker) connectionGone(c *conn) {
 
 // advertised is the address that a client is told: the configured one, or the one that it reached us at.
 func (b *Broker) advertised(c *conn) (string, int32) {
-	address := b.config().AdvertisedListener
+	address := ""
+	if c != nil && c.door != nil {
+		address = b.config().Advertised(c.door.name)
+	}
 	if address == "" && c != nil && c.local != nil {
 		address = c.local.String()
 	}
@@ -272,5 +324,7 @@ func (b *Broker) coreHandlers() []api {
 		on(0, 3, b.handleCreatePartitions),
 		on(0, 2, b.handleDescribeCluster),
 		on(0, 0, b.handleDescribeTopicPartitions),
+		later(0, 1, b.handleSaslHandshake),
+		later(0, 2, b.handleSaslAuthenticate),
 	}
 }

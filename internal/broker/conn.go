@@ -17,6 +17,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/principal"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -35,11 +37,18 @@ const (
 // serves requests one after the other; the writer sends the answers in that order.
 type conn struct {
 	srv   *server
-	id    uint64 // never used twice
-	nc    net.Conn
+	id    uint64   // never used twice
+	nc    net.Conn // what is spoken over: TLS, once that is agreed
+	under net.Conn // the connection itself
 	r     *bufio.Reader
 	peer  string
 	local net.Addr
+	door  *door // where it came in
+
+	// who is allowed and denied things, and sasl how it said who it is: set before the first request is served, and again by those that authenticate anew;
+	// only the handler goroutine uses them then.
+	who  acl.Client
+	sasl saslState
 
 	// clientID and software are the last that the client gave; only the handler goroutine uses them.
 	clientID string
@@ -72,13 +81,14 @@ type answer struct {
 	correlationID int32
 	fetch         bool // holds the token of conn.fetching
 	last          bool // close the connection instead of writing
+	final         bool // close the connection after writing
 }
 
 // errGone: the client went away, or the server closes, while a frame was waited for.
 var errGone = errors.New("connection has gone")
 
 func newConn(s *server, nc net.Conn) *conn {
-	c := &conn{srv: s, nc: nc, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), fetching: make(chan struct{}, 1)}
+	c := &conn{srv: s, nc: nc, under: nc, door: plainDoor, who: acl.Client{Principal: principal.Anonymous, Host: hostOf(nc.RemoteAddr())}, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), fetching: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }
@@ -86,7 +96,7 @@ func newConn(s *server, nc net.Conn) *conn {
 // stop ends the connection from outside; run returns soon after.
 func (c *conn) stop() {
 	c.cancel()
-	c.nc.Close()
+	c.under.Close()
 }
 
 // fail notes why the connection is to be closed. Only the first reason is kept: the others follow from it.
@@ -99,6 +109,13 @@ func (c *conn) fail(err error) {
 }
 
 func (c *conn) run() {
+	if err := c.enter(); err != nil {
+		if !errors.Is(err, errGone) {
+			c.fail(err)
+		}
+		c.end()
+		return
+	}
 	requests := make(chan request, c.srv.limits.queuedRequests)
 	answers := make(chan answer, c.srv.limits.queuedRequests)
 	var stages sync.WaitGroup
@@ -114,9 +131,14 @@ func (c *conn) run() {
 	// and leave.
 	c.cancel()
 	stages.Wait()
+	c.end()
+}
+
+func (c *conn) end() {
+	c.cancel()
 	c.nc.Close()
 	if c.failed != nil {
-		c.srv.log.Warn("connection closed", "peer", c.peer, "client", c.clientID, "reason", c.failed)
+		c.srv.log.Warn("connection closed", "peer", c.peer, "listener", c.door.name, "client", c.clientID, "reason", c.failed)
 	}
 }
 
@@ -279,7 +301,7 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			continue
 		}
 		fetch := req.Key == keyFetch && c.beginFetch()
-		r, err := c.handle(&req)
+		r, err := c.serveOne(&req)
 		c.done(&req)
 		if err != nil {
 			if fetch {
@@ -296,7 +318,11 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			version = 0
 		}
 		// The writer takes answers until the channel is closed, whatever happens to it: this never blocks for good.
-		to <- answer{reply: r, version: version, correlationID: req.CorrelationID, fetch: fetch}
+		var final lastWord
+		if final, broken = r.(lastWord); broken {
+			c.fail(final.reason)
+		}
+		to <- answer{reply: r, version: version, correlationID: req.CorrelationID, fetch: fetch, final: broken}
 	}
 }
 
@@ -353,6 +379,10 @@ func (c *conn) writeAll(from <-chan answer) {
 			}
 			a.release()
 		}
+		if a.final {
+			c.stop()
+			broken = true
+		}
 		if a.fetch {
 			<-c.fetching
 		}
@@ -383,7 +413,11 @@ func (c *conn) write(a *answer) bool {
 // given back: a client that has stalled must not stall them.
 func (c *conn) writeBuffers(bufs net.Buffers, r reply) error {
 	lent, ok := r.(lender)
-	if ok {
+	if ok && c.door.tls != nil {
+		// A write that was given up in the middle is the end of a TLS connection, and each buffer would be a record of its own.
+		bufs = net.Buffers{slices.Concat(bufs...)}
+		lent.giveBack()
+	} else if ok {
 		c.nc.SetWriteDeadline(time.Now().Add(lendFor))
 		if _, err := bufs.WriteTo(c.nc); err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err

@@ -25,7 +25,12 @@ const (
 	errInvalidSessionTimeout    int16 = 26
 	errRebalanceInProgress      int16 = 27
 	errInvalidCommitOffsetSize  int16 = 28
+	errTopicAuthorization       int16 = 29
+	errGroupAuthorization       int16 = 30
+	errClusterAuthorization     int16 = 31
 	errInvalidTimestamp         int16 = 32
+	errUnsupportedSaslMechanism int16 = 33
+	errIllegalSaslState         int16 = 34
 	errUnsupportedVersion       int16 = 35
 	errTopicAlreadyExists       int16 = 36
 	errInvalidPartitions        int16 = 37
@@ -40,8 +45,11 @@ const (
 	errInvalidProducerEpoch     int16 = 47
 	errInvalidTxnState          int16 = 48
 	errCoordinatorFenced        int16 = 52
+	errTxnIDAuthorization       int16 = 53
+	errSecurityDisabled         int16 = 54
 	errOperationNotAttempted    int16 = 55
 	errStorage                  int16 = 56
+	errSaslAuthenticationFailed int16 = 58
 	errUnknownProducerID        int16 = 59
 	errNonEmptyGroup            int16 = 68
 	errGroupIDNotFound          int16 = 69
@@ -55,6 +63,9 @@ const (
 	errFencedInstanceID         int16 = 82
 	errGroupSubscribed          int16 = 86
 	errInvalidRecord            int16 = 87
+	errResourceNotFound         int16 = 91
+	errDuplicateResource        int16 = 92
+	errUnacceptableCredential   int16 = 93
 	errUnknownTopicID           int16 = 100
 	errInconsistentTopicID      int16 = 103
 	errTransactionalIDNotFound  int16 = 105

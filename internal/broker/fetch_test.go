@@ -132,7 +132,7 @@ func FuzzRequest(f *testing.F) {
 		if !ok || version < a.min || version > a.max || len(body) > bodyLimit(key) {
 			return
 		}
-		c := &conn{srv: s, peer: "fuzz"}
+		c := &conn{srv: s, door: plainDoor, peer: "fuzz"}
 		c.ctx, c.cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer c.cancel()
 		reply, err := c.handle(&request{RequestHeader: wire.RequestHeader{Key: key, Version: version, Body: body}, api: a})

@@ -31,6 +31,7 @@ type server struct {
 	limits limits
 	frames *semaphore.Weighted // of limits.queuedBytes
 	log    *slog.Logger
+	now    func() time.Time
 	stats  serverStats
 	gone   func(*conn) // called once a connection's goroutines have ended; may be nil
 
@@ -40,10 +41,10 @@ type server struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu       sync.Mutex
-	listener net.Listener
-	conns    map[*conn]struct{}
-	closed   bool
+	mu        sync.Mutex
+	listeners []net.Listener
+	conns     map[*conn]struct{}
+	closed    bool
 }
 
 // serverStats are what an operator wants to see of the server; nil functions are not called.
@@ -54,20 +55,20 @@ type serverStats struct {
 }
 
 func newServer(apis map[int16]api, l limits, log *slog.Logger) *server {
-	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, conns: make(map[*conn]struct{})}
+	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, now: time.Now, conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
 // serve accepts on l until close. It returns at once.
-func (s *server) serve(l net.Listener) {
+func (s *server) serve(l net.Listener, d *door) {
 	s.mu.Lock()
-	s.listener = l
+	s.listeners = append(s.listeners, l)
 	s.mu.Unlock()
-	s.done.Go(func() { s.accept(l) })
+	s.done.Go(func() { s.accept(l, d) })
 }
 
-func (s *server) accept(l net.Listener) {
+func (s *server) accept(l net.Listener, d *door) {
 	for {
 		nc, err := l.Accept()
 		if err != nil {
@@ -83,13 +84,14 @@ func (s *server) accept(l net.Listener) {
 				return
 			}
 		}
-		s.admit(nc)
+		s.admit(nc, d)
 	}
 }
 
 // admit starts a connection, or closes it where there are too many.
-func (s *server) admit(nc net.Conn) {
+func (s *server) admit(nc net.Conn, d *door) {
 	c := newConn(s, nc)
+	c.door = d
 	c.id = s.ids.Add(1)
 	s.mu.Lock()
 	full := len(s.conns) >= s.limits.connections
@@ -130,8 +132,8 @@ func (s *server) forget(c *conn) {
 func (s *server) close() {
 	s.mu.Lock()
 	s.closed = true
-	if s.listener != nil {
-		s.listener.Close()
+	for _, l := range s.listeners {
+		l.Close()
 	}
 	for c := range s.conns {
 		c.stop()

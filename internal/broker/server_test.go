@@ -62,7 +62,7 @@ func serveTable(t *testing.T, l limits, apis ...api) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.serve(ln)
+	s.serve(ln, plainDoor)
 	t.Cleanup(s.close)
 	return &testServer{s, logs, ln.Addr().String()}
 }
@@ -421,7 +421,7 @@ func FuzzConnection(f *testing.F) {
 		s := newServer(map[int16]api{keyMetadata: on(0, 9, answerMetadata), keyApiVersions: on(0, 4, b.handleApiVersions)},
 			limits{requestBytes: 1 << 20, queuedBytes: 1 << 20, connections: 1, queuedRequests: 4}, slog.New(slog.DiscardHandler))
 		client, server := net.Pipe()
-		s.admit(server)
+		s.admit(server, plainDoor)
 		go io.Copy(io.Discard, client)
 		client.Write(sent)
 		client.Close()

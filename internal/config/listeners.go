@@ -191,7 +191,7 @@ func (b *Broker) Listeners() ([]Listener, error) {
 		errs = append(errs, l.validate(b))
 		out = append(out, l)
 	}
-	errs = append(errs, b.strayScoped(list))
+	errs = append(errs, b.strayScoped(list), b.strayAdvertised(list))
 	return out, errors.Join(errs...)
 }
 
@@ -243,6 +243,19 @@ func (b *Broker) strayScoped(list []endpoint) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (b *Broker) strayAdvertised(list []endpoint) error {
+	told, err := endpoints(b.AdvertisedListener)
+	if err != nil {
+		return &Invalid{Key: "advertised.listeners", Value: b.AdvertisedListener, Reason: err.Error()}
+	}
+	for _, e := range told {
+		if !slices.ContainsFunc(list, func(l endpoint) bool { return l.name == e.name }) {
+			return &Invalid{Key: "advertised.listeners", Value: b.AdvertisedListener, Reason: "listeners has no " + e.name}
+		}
+	}
+	return nil
 }
 
 // Advertised is what clients of a listener are told, "" for the address that they came to.
