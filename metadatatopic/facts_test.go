@@ -244,7 +244,7 @@ func TestQuestionsAreAskedTogether(t *testing.T) {
 				if _, err := r.Facts(context.Background(), tp); err != nil {
 					t.Error(err)
 				}
-				for range 1000 {
+				for range 20 {
 					r.Known(tp)
 					r.Local(tp, 7)
 				}
