@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/rewind-kafka/rewind/internal/oncefile"
 )
 
 // keySize in bytes. The file holds it in hex, with a newline.
@@ -24,7 +26,7 @@ func LoadKey(path string) ([]byte, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	if err := makeKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeKey(path); err != nil {
 		return nil, fmt.Errorf("making key file: %w", err)
 	}
 	return readKey(path)
@@ -53,32 +55,12 @@ func readKey(path string) ([]byte, error) {
 }
 
 func makeKey(path string) (err error) {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
 	key := make([]byte, keySize)
-	rand.Read(key)                                        // never fails
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // made with mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // its other name stays, if it came to one
-	if _, err = f.WriteString(hex.EncodeToString(key) + "\n"); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err = f.Sync(); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Link(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	rand.Read(key) // never fails
+	return oncefile.Make(root, filepath.Base(path), []byte(hex.EncodeToString(key)+"\n"), 0o600)
 }

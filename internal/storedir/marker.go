@@ -1,7 +1,6 @@
 package storedir
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/rewind-kafka/rewind/internal/oncefile"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -70,19 +70,10 @@ func remember(dir, idFile string) (id string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	if id, err = readMarker(root); err != nil {
+	if err := makeID(root, MarkerName, remotestorage.RandomUUID().String()); err != nil {
 		return "", err
 	}
-	if id == "" {
-		if err := writeID(root, MarkerName, remotestorage.RandomUUID().String()); err != nil {
-			return "", err
-		}
-		if id, err = readMarker(root); err != nil { // perhaps another broker's, that begins with this store at the same time
-			return "", err
-		}
-	}
-	// Also if it was there already: its writer may have been cut off just before.
-	if err := syncDir(root); err != nil {
+	if id, err = readMarker(root); err != nil { // perhaps another broker's, that begins with this store at the same time
 		return "", err
 	}
 	if err := makeDir(filepath.Dir(idFile)); err != nil {
@@ -93,35 +84,11 @@ func remember(dir, idFile string) (id string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
-	return id, errors.Join(writeID(data, filepath.Base(idFile), id), syncDir(data))
+	return id, makeID(data, filepath.Base(idFile), id)
 }
 
-// writeID puts a file under its name whole, unless one is there. Its directory is still to be synced.
-func writeID(root *os.Root, name, id string) error {
-	temp := "." + strings.TrimPrefix(name, ".") + "." + rand.Text()[:10] + ".tmp"
-	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(id + "\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, root.Remove(temp))
-	}
-	if err := root.Link(temp, name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return root.Rename(temp, name) // a file system without links: of two who write at the same time the last one wins
-	}
-	return root.Remove(temp)
-}
-
-func syncDir(root *os.Root) error {
-	f, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+func makeID(root *os.Root, name, id string) error {
+	return oncefile.Make(root, name, []byte(id+"\n"), 0o644)
 }
 
 // makeDir makes a directory with what is missing above it, each synced into its parent.
