@@ -132,7 +132,7 @@ func TestStoreMisbehaves(t *testing.T) {
 				return second && tt.http(w, r, object)
 			})
 			h := newHeard()
-			d := newDialer(t, dialOptions{Metrics: h, ChunkBytes: 64 << 10, RemoteFetchMaxWait: 300 * time.Millisecond, RangeTimeout: 100 * time.Millisecond, Fallback: 50 * time.Millisecond})
+			d := newDialer(t, dialOptions{Metrics: h, ChunkBytes: 64 << 10, RemoteFetchMaxWait: time.Second, RangeTimeout: 100 * time.Millisecond, Fallback: 50 * time.Millisecond})
 			client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxPartitionBytes(50_000))
 			newConsumed(t, 1000).until(client, map[int32]int64{0: end})
 			reasons := h.reasons()

@@ -116,6 +116,10 @@ func (p *partition) find(f *finding) {
 		return // the client has moved on
 	}
 	p.finding = nil
+	if questionOf(p.want, p.demand.committed()) != f.question {
+		p.mu.Unlock()
+		return // it is about to: its next question was noted and not yet routed
+	}
 	switch {
 	case err != nil:
 		p.served = f.question
