@@ -19,7 +19,7 @@ type fakeResolver struct {
 
 	mu       sync.Mutex
 	notReady bool
-	unknown  bool                                                                // Known knows nothing
+	unknown  bool                                                                // of all facts
 	fault    func(p *fakePart, start, end int64) (io.ReadCloser, error, bool)    // of the store
 	resolve  func(ctx context.Context, q resolve.Question) (remote.Range, error) // in place of the true answer, unless both are zero
 	local    map[*fakePart]bool                                                  // Local says yes to all of it
@@ -73,6 +73,12 @@ func (r *fakeResolver) Topic(ctx context.Context, name string, id remotestorage.
 }
 
 func (r *fakeResolver) Facts(_ context.Context, tp remotestorage.TopicIDPartition) (resolve.Facts, error) {
+	r.mu.Lock()
+	unknown := r.unknown
+	r.mu.Unlock()
+	if unknown {
+		return resolve.Facts{}, resolve.ErrNotReady
+	}
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	p := r.find(tp)
@@ -83,11 +89,8 @@ func (r *fakeResolver) Facts(_ context.Context, tp remotestorage.TopicIDPartitio
 }
 
 func (r *fakeResolver) Known(tp remotestorage.TopicIDPartition) (resolve.Facts, bool) {
-	r.mu.Lock()
-	unknown := r.unknown
-	r.mu.Unlock()
 	f, err := r.Facts(context.Background(), tp)
-	return f, err == nil && !unknown
+	return f, err == nil
 }
 
 func (r *fakeResolver) Local(tp remotestorage.TopicIDPartition, offset int64) bool {

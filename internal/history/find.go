@@ -17,6 +17,8 @@ const (
 	findDeadline = 30 * time.Second
 	// locationKept is how long a location that the client has not come for is kept.
 	locationKept = 5 * time.Second
+	// factsKept is how old what is known of a partition may be: what DeleteRecords hides is hidden by then.
+	factsKept = 5 * time.Second
 	// notReadyFor is how long a partition of which the resolver does not know enough is left to the broker: it may take its time to find that out.
 	notReadyFor = time.Second
 )
@@ -48,6 +50,9 @@ func (p *partition) route(d *demand) {
 		}
 		p.endLocked()
 	}
+	if h := p.held; h != nil && h.part.Location != nil && (!f.offer || !p.mayReadLocked(tp)) {
+		p.held = nil // was found for somebody else, as it were
+	}
 	switch {
 	case p.held != nil, p.finding != nil && *p.finding == f:
 		return
@@ -75,14 +80,23 @@ func (p *partition) toBrokerLocked() {
 	p.leaveQueueLocked()
 }
 
-// goesOnLocked tells whether the reader that is open may go on: the client may read the topic still, and the partition is led as it was when the reader began.
+// mayReadLocked tells whether history is read here for this client, by what is known without asking.
+func (p *partition) mayReadLocked(tp remotestorage.TopicIDPartition) bool {
+	read, ok := p.c.access.known(tp.Topic)
+	return read && ok && p.c.h.allows(tp.Topic)
+}
+
+// goesOnLocked tells whether the reader that is open may go on: the client may read the topic still, and the partition is led as it was when the reader began, by
+// what is known of it and not too old.
 func (p *partition) goesOnLocked(tp remotestorage.TopicIDPartition) bool {
-	c := p.c
-	if read, ok := c.access.known(tp.Topic); !read || !ok || tp != p.direct.tp || !c.h.allows(tp.Topic) {
+	if tp != p.direct.tp || !p.mayReadLocked(tp) {
 		return false
 	}
 	facts, ok := p.freshenLocked(tp)
-	return !ok || facts.LeaderEpoch == p.direct.leader && p.want.FetchOffset >= facts.LogStart
+	if !ok {
+		return time.Since(p.direct.refreshed) < factsKept
+	}
+	return facts.LeaderEpoch == p.direct.leader && p.want.FetchOffset >= facts.LogStart
 }
 
 // freshenLocked takes over what the resolver knows of the partition now.

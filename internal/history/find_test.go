@@ -260,6 +260,50 @@ func TestResolvedOffsetsStayTrue(t *testing.T) {
 	}
 }
 
+// When nothing is learnt of a partition any more, direct reading ends before what is known is too old; the broker serves until it is known again.
+func TestFactsGrowOld(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 1, 100, 10, 1000)
+	d, r := resolving(t, b, dialOptions{RemoteMaxPartitionFetchBytes: 1})
+	c := dialRaw(t, d, b)
+	next := int64(0)
+	step := func() (direct bool) {
+		before := d.Stats().DirectBytes
+		res := c.fetch(17, time.Second, at(p, next))
+		if nextOf(t, res[0]) != next+10 {
+			t.Fatalf("at %d: %s", next, brief(t, res[0]))
+		}
+		next += 10
+		return d.Stats().DirectBytes > before
+	}
+	if !step() {
+		t.Fatal("not read directly")
+	}
+	r.set(func() { r.unknown = true })
+	if !step() {
+		t.Error("a moment without facts ends direct reading")
+	}
+	age := func(by time.Duration) {
+		part := d.only(t).partition(partKey{id: p.topic.id})
+		part.mu.Lock()
+		defer part.mu.Unlock()
+		if part.direct != nil {
+			part.direct.refreshed = part.direct.refreshed.Add(-by)
+		}
+		part.tryAgain = part.tryAgain.Add(-by)
+	}
+	age(2 * factsKept)
+	if step() || step() {
+		t.Error("it is read directly with facts that are too old")
+	}
+	r.set(func() { r.unknown = false })
+	age(2 * notReadyFor)
+	if !step() || d.Stats().Fallbacks > 0 {
+		t.Errorf("not read directly again: %+v", d.Stats())
+	}
+}
+
 // Until the resolver is ready, and where it cannot decide, the broker serves; once it can, history is read directly again.
 func TestResolverNotReady(t *testing.T) {
 	streamed(t, func(t *testing.T, o dialOptions) {

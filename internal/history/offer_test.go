@@ -14,6 +14,8 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/clientconn"
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/resolve"
 	"github.com/rewind-kafka/rewind/internal/wire"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -149,6 +151,56 @@ func TestLocationsThatAreNotOffered(t *testing.T) {
 	d, r := resolving(t, b, dialOptions{Change: offering})
 	if _, res, l := dialRaw(t, d, b).ask(asking(17, false, at(p, 0))); l != nil || res.ErrorCode != 29 || r.count(&r.resolved) > 0 {
 		t.Errorf("without READ: location %v, error %d", l, res.ErrorCode)
+	}
+}
+
+// A location that was found too late for the fetch that asked for it is not given to one that does not ask, nor to another principal.
+func TestLateLocations(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 1, 5, 10, 1000)
+	b.denied = func(user, _ string) bool { return user == "mallory" }
+	late := func() (*rawClient, *testDialer) {
+		d, r := resolving(t, b, dialOptions{Change: offering})
+		let := make(chan struct{})
+		r.set(func() {
+			r.resolve = func(context.Context, resolve.Question) (remote.Range, error) {
+				<-let
+				return remote.Range{}, nil
+			}
+		})
+		c := dialRaw(t, d, b)
+		req := asking(17, false, at(p, 0))
+		req.MaxWaitMillis = 20
+		if _, res, l := c.ask(req); l != nil || len(res.RecordBatches) > 0 || res.HighWatermark != p.hw {
+			t.Fatalf("location %v, %s", l, brief(t, *res))
+		}
+		close(let)
+		part := d.only(t).partition(partKey{id: p.topic.id})
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			part.mu.Lock()
+			there := part.held != nil
+			part.mu.Unlock()
+			if there {
+				return c, d
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("no location is found")
+			}
+		}
+	}
+	c, d := late()
+	if _, _, l := c.ask(asking(17, false, at(p, 0))); l == nil || d.Stats().UpstreamFetches > 0 {
+		t.Error("the next fetch does not get it")
+	}
+	c, _ = late()
+	if _, res, l := c.ask(fetchOf(17, 10*time.Second, at(p, 0))); l != nil || nextOf(t, *res) != 50 {
+		t.Errorf("location %v, %s", l, brief(t, *res))
+	}
+	c, _ = late()
+	c.login("mallory")
+	if _, res, l := c.ask(asking(17, false, at(p, 0))); l != nil || res.ErrorCode != 29 {
+		t.Errorf("location %v, error %d", l, res.ErrorCode)
 	}
 }
 

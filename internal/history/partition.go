@@ -240,6 +240,11 @@ func (p *partition) ended(err error) {
 func (p *partition) read(limit, directLimit int, whole bool) wire.FetchPartition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.waits || p.finding != nil {
+		if tp, ok := p.c.h.topics.known(p.key); ok {
+			p.freshenLocked(tp) // an answer without records is true all the same
+		}
+	}
 	out := wire.FetchPartition{
 		Partition: p.key.partition, HighWatermark: p.hw, LastStableOffset: p.lso, LogStartOffset: p.logStart, PreferredReadReplica: -1,
 	}
