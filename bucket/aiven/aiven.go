@@ -8,7 +8,6 @@
 package aiven
 
 import (
-	"container/list"
 	"context"
 	"crypto/rsa"
 	"errors"
@@ -21,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/rewind-kafka/rewind/bucket"
+	"github.com/rewind-kafka/rewind/internal/loadcache"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -57,7 +57,7 @@ type Manager struct {
 	o        Options
 	s        *bucket.Store
 	prefix   string // before every name in the bucket
-	segments segmentCache
+	segments *loadcache.Cache[remotestorage.UUID, *segment]
 	lent     *buffers
 	chunks   *chunkCache
 	openers  chan *zstd.Decoder // one for each chunk that may be opened at once
@@ -101,7 +101,7 @@ func NewManager(o Options) (*Manager, error) {
 	lent := new(buffers)
 	return &Manager{
 		o: o, s: o.Store, prefix: o.Store.Prefix + o.KeyPrefix, lent: lent, chunks: newChunkCache(o.CacheBytes, lent), openers: openers,
-		segments: segmentCache{capacity: segmentCacheBytes, entries: make(map[remotestorage.UUID]*list.Element), flights: make(map[remotestorage.UUID]chan struct{})},
+		segments: loadcache.New[remotestorage.UUID, *segment](segmentCacheBytes),
 	}, nil
 }
 

@@ -421,7 +421,7 @@ func TestLocations(t *testing.T) {
 			if !errors.Is(signErr, remotestorage.ErrNotSigned) {
 				t.Errorf("a directory that does not sign: %v", signErr)
 			}
-			seg := m.segments.known(g.md.ID)
+			seg, _ := m.segments.Peek(g.md.ID)
 			if seg.transformed() {
 				other++
 				if l != "" {

@@ -32,7 +32,7 @@ func (m *Manager) RemoteLogSegmentLocation(ctx context.Context, id remotestorage
 // find gives a segment of which only the id is known. An object's name needs the base offset: it is known if the segment was read before, or may stand in the
 // custom metadata; else the partition's folder is listed.
 func (m *Manager) find(ctx context.Context, id remotestorage.RemoteLogSegmentID, custom []byte) (*segment, error) {
-	if s := m.segments.known(id.ID); s != nil {
+	if s, ok := m.segments.Peek(id.ID); ok {
 		return s, nil
 	}
 	c, err := parseCustomMetadata(custom)

@@ -1,13 +1,11 @@
 package aiven
 
 import (
-	"container/list"
 	"context"
 	"crypto/cipher"
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -37,13 +35,13 @@ func (s *segment) open(b []byte) ([]byte, error) {
 
 // segment gives a segment with its manifest read and its key opened, out of the cache if it was seen before.
 func (m *Manager) segment(ctx context.Context, id remotestorage.RemoteLogSegmentID, base int64, custom []byte) (*segment, error) {
-	s, fetch, err := m.segments.get(ctx, id.ID)
-	if err != nil || !fetch {
-		return s, err
-	}
-	s, err = m.loadSegment(ctx, id, base, custom)
-	m.segments.put(id.ID, s)
-	return s, err
+	return m.segments.Load(ctx, id.ID, func() (*segment, int64, error) {
+		s, err := m.loadSegment(ctx, id, base, custom)
+		if err != nil {
+			return nil, 0, err
+		}
+		return s, s.weight(), nil
+	})
 }
 
 // loadSegment looks where the configuration says, and then where the metadata record says: the plug-in's prefix may have been another one in the past.
@@ -126,68 +124,4 @@ func (m *Manager) readManifest(ctx context.Context, key string) ([]byte, error) 
 		return nil, fmt.Errorf("%s: %w: %d bytes", m.s.Place(key+manifestSuffix), errTooLarge, size)
 	}
 	return io.ReadAll(body)
-}
-
-// segmentCache keeps segments, the least recently used going first. Several callers that want the same one share one fetch, which runs on the first one's
-// goroutine; should that one fail, the next fetches for itself.
-type segmentCache struct {
-	capacity int64
-
-	mu      sync.Mutex
-	size    int64
-	entries map[remotestorage.UUID]*list.Element // of *segment
-	recent  list.List                            // front: used last
-	flights map[remotestorage.UUID]chan struct{} // closed when the fetch has ended, either way
-}
-
-// get gives the segment, or makes the caller fetch it: then it must call put.
-func (c *segmentCache) get(ctx context.Context, id remotestorage.UUID) (s *segment, fetch bool, err error) {
-	for {
-		c.mu.Lock()
-		if e, ok := c.entries[id]; ok {
-			c.recent.MoveToFront(e)
-			c.mu.Unlock()
-			return e.Value.(*segment), false, nil
-		}
-		flight, ok := c.flights[id]
-		if !ok {
-			c.flights[id] = make(chan struct{})
-			c.mu.Unlock()
-			return nil, true, nil
-		}
-		c.mu.Unlock()
-		select {
-		case <-flight:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
-	}
-}
-
-// put ends a fetch; s is nil if it failed.
-func (c *segmentCache) put(id remotestorage.UUID, s *segment) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	close(c.flights[id])
-	delete(c.flights, id)
-	if s == nil || s.weight() > c.capacity {
-		return
-	}
-	c.entries[id] = c.recent.PushFront(s)
-	c.size += s.weight()
-	for c.size > c.capacity {
-		old := c.recent.Remove(c.recent.Back()).(*segment)
-		delete(c.entries, old.id)
-		c.size -= old.weight()
-	}
-}
-
-// known gives a segment only if it is there.
-func (c *segmentCache) known(id remotestorage.UUID) *segment {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e, ok := c.entries[id]; ok {
-		return e.Value.(*segment)
-	}
-	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 
 	"github.com/rewind-kafka/rewind/internal/epoch"
+	"github.com/rewind-kafka/rewind/internal/loadcache"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -79,7 +80,7 @@ type Resolver struct {
 	index    *remotelog.Index
 	metrics  Metrics
 	logger   *slog.Logger
-	files    *indexCache
+	files    *loadcache.Cache[fileKey, any] // parsed indexes, by bytes
 	txnKnown bool
 	// looking bounds how many lookups by timestamp hold a decompressed batch at once.
 	looking chan struct{}
@@ -100,7 +101,7 @@ func New(o Options) *Resolver {
 	if o.IndexCacheBytes == 0 {
 		o.IndexCacheBytes = DefaultIndexCacheBytes
 	}
-	r.files = newIndexCache(o.IndexCacheBytes)
+	r.files = loadcache.New[fileKey, any](o.IndexCacheBytes)
 	return r
 }
 
