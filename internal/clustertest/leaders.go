@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -106,6 +107,9 @@ func (c *Cluster) AwaitLeader(t testing.TB, topic string, id int32) {
 type Forked struct {
 	Old, New int32   // the leader before, and the one that had missed records
 	At       []int64 // per partition: the first offset at which the two histories differ
+	// Truth is what the new leader had on its own disk before it tiered that. Where its segments do not begin where those of the abandoned history do, Apache Kafka 4.4
+	// serves batches of the latter out of remote segments past their epoch's end, so its answers then are no measure.
+	Truth [][]*kgo.Record
 	// Lost are the records of the abandoned history from At on, which nobody may be given any more. Some of them are in finished remote segments.
 	Lost [][]Record
 }
@@ -139,6 +143,18 @@ func (c *Cluster) BeginFork(t testing.TB, topic string, partitions int32) {
 // FinishFork is the rest of Fork.
 func (c *Cluster) FinishFork(t testing.TB, topic string) Forked {
 	t.Helper()
+	return c.fork(t, topic, nil)
+}
+
+// FinishForkMisaligned is FinishFork, but the new leader's segments are smaller than those of the abandoned history, so that they do not begin where those do.
+func (c *Cluster) FinishForkMisaligned(t testing.TB, topic string) Forked {
+	t.Helper()
+	return c.fork(t, topic, map[string]string{"internal.segment.bytes": "7000"})
+}
+
+// fork configures the new leader, if config is not nil, before it writes.
+func (c *Cluster) fork(t testing.TB, topic string, config map[string]string) Forked {
+	t.Helper()
 	f := Forked{Old: c.nodes[1].id, New: c.nodes[2].id}
 	c.AwaitLeader(t, topic, f.Old)
 	c.AwaitISR(t, topic, f.Old, f.New)
@@ -161,7 +177,11 @@ func (c *Cluster) FinishFork(t testing.TB, topic string) Forked {
 	c.AwaitISR(t, topic)
 	c.Restart(t, f.New)
 	c.AwaitLeader(t, topic, f.New)
+	if config != nil {
+		c.Configure(t, topic, config)
+	}
 	c.Produce(t, topic, "lz4", 200)
+	f.Truth = c.Records(t, topic, false)
 	c.Restart(t, f.Old) // it throws away what it has and the other has not
 	c.AwaitISR(t, topic, f.Old, f.New)
 	c.Sink(t, topic)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -166,6 +167,24 @@ func (c *Cluster) AwaitLocalStart(t testing.TB, topic string, starts []int64) {
 		}
 		return nil
 	})
+}
+
+// AwaitCopying returns as soon as the store has one more object of a partition than when it was called.
+func (c *Cluster) AwaitCopying(t testing.TB, topic string, partition int32) {
+	t.Helper()
+	objects := func() int {
+		found, err := filepath.Glob(filepath.Join(c.Store(), fmt.Sprintf("%s-%d-*", topic, partition), "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	before, deadline := objects(), time.Now().Add(awaitFor)
+	for objects() <= before { // as often as can be: the copy takes a moment only
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing of %s is copied", topic)
+		}
+	}
 }
 
 func (c *Cluster) segmentBytes(t testing.TB, topic string) int {

@@ -187,11 +187,11 @@ func count(records [][]*kgo.Record) (n int) {
 }
 
 // backfills start one a path.
-func backfills(t *testing.T, c *clustertest.Cluster, ps []path, topic string, total int) (all []*backfill) {
+func backfills(t *testing.T, c *clustertest.Cluster, ps []path, topic string, total int, opts ...kgo.Opt) (all []*backfill) {
 	t.Helper()
 	starts := c.Offsets(t, topic, clustertest.Earliest)
 	for _, p := range ps {
-		all = append(all, startBackfill(t, p, topic, starts, total))
+		all = append(all, startBackfill(t, p, topic, starts, total, opts...))
 	}
 	return all
 }

@@ -23,6 +23,7 @@ func TestGroupsThroughGateway(t *testing.T) {
 	c.ProduceText(t, history, "zstd", 60)
 	c.Sink(t, history)
 	g := startGateway(t, c, clustertest.Login{Protocol: clustertest.Plaintext})
+	watchAddresses(t, c, g)
 	want := asDrivers(c.Records(t, history, true)[0])
 	for _, d := range clientdrivers.Drivers(lab.java) {
 		s := clientdrivers.Session{Addr: g.addr, Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: history, Group: "next-" + d.Name, First: 23, N: len(want), NewGroups: true}

@@ -2,6 +2,7 @@ package gatewaytest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +135,7 @@ func TestClientsThroughGateway(t *testing.T) {
 			gateways[p] = startGateway(t, c, clustertest.Login{Protocol: p})
 		}
 	}
+	watchAddresses(t, c, slices.Collect(maps.Values(gateways))...)
 	want := c.Records(t, history, true) // the last time that the broker reads remotely
 	before := c.Meters(t, history)
 	clients(t, c, func(l clustertest.Login) (string, string) {
