@@ -215,8 +215,10 @@ func TestStreamedAnswersAreIncremental(t *testing.T) {
 		}
 		d, _ := resolving(t, b, dialOptions{Change: streams})
 		f := follow(dialRaw(t, d, b), version, topic.parts...)
-		for range 3 { // the first finds out what the topics are
-			f.fetch(50*time.Millisecond, 1<<20)
+		for range 50 { // the first find out what the topics are
+			if f.fetch(50*time.Millisecond, 1<<20); d.h.mixing.Load() == 0 {
+				break
+			}
 		}
 		full := b.now(&b.full)
 		busy := topic.parts[7]
