@@ -286,7 +286,7 @@ func TestNoTransactions(t *testing.T) {
 		t.Errorf("transactional produce: error %d", got.ErrorCode)
 	}
 	for key := range b.apis {
-		if key >= 24 && key <= 28 || key == 17 || key == 36 || key == 68 || key == 69 {
+		if key >= 24 && key <= 28 || key == 68 || key == 69 {
 			t.Errorf("%s is listed", kmsg.NameForKey(key))
 		}
 	}

@@ -62,6 +62,7 @@ func (b *Broker) apiTable() map[int16]api {
 	list = append(list, b.coreHandlers()...)
 	list = append(list, b.groupHandlers()...)
 	list = append(list, b.configHandlers()...)
+	list = append(list, b.aclHandlers()...)
 	table := make(map[int16]api, len(list))
 	for _, a := range list {
 		if _, twice := table[a.key]; twice {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/wire"
@@ -28,7 +29,7 @@ const (
 	firstProduceWithZstd = 7
 )
 
-func (b *Broker) handleProduce(_ context.Context, _ *conn, req *kmsg.ProduceRequest) (reply, error) {
+func (b *Broker) handleProduce(_ context.Context, c *conn, req *kmsg.ProduceRequest) (reply, error) {
 	resp := kmsg.NewPtrProduceResponse()
 	r := &produced{Response: resp, timeout: time.Duration(max(req.TimeoutMillis, 0)) * time.Millisecond}
 	sync := req.Acks == acksAll && b.config().AcksAllSync
@@ -39,7 +40,7 @@ func (b *Broker) handleProduce(_ context.Context, _ *conn, req *kmsg.ProduceRequ
 		out.Topic, out.TopicID = t.Topic, t.TopicID
 		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.Partitions))
 		for j := range t.Partitions {
-			p, info, err := b.produce(req, t, &t.Partitions[j], &out.Partitions[j])
+			p, info, err := b.produce(c, req, t, &t.Partitions[j], &out.Partitions[j])
 			if err != nil && failed == nil {
 				failed = err
 			}
@@ -60,15 +61,19 @@ func (b *Broker) handleProduce(_ context.Context, _ *conn, req *kmsg.ProduceRequ
 	return nil, nil
 }
 
-func (b *Broker) produce(req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (*partition, partlog.AppendInfo, error) {
+func (b *Broker) produce(c *conn, req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (*partition, partlog.AppendInfo, error) {
 	out.Default()
 	out.Partition, out.BaseOffset, out.LogAppendTime, out.LogStartOffset = in.Partition, -1, -1, -1
 	fail := func(code int16, err error) (*partition, partlog.AppendInfo, error) {
 		out.ErrorCode, out.ErrorMessage = code, kmsg.StringPtr(err.Error())
 		return nil, partlog.AppendInfo{}, err
 	}
-	p, code := b.resolvePartition(req.Version >= 13, t.Topic, t.TopicID, in.Partition)
-	if code != errNone {
+	p, code := b.resolvePartition(c, acl.Write, req.Version >= 13, t.Topic, t.TopicID, in.Partition)
+	switch code {
+	case errNone:
+	case errTopicAuthorization:
+		return fail(code, errors.New(topicDenied))
+	default:
 		return fail(code, errors.New("no such topic or partition"))
 	}
 	if code, err := checkProduce(req, p, in.Records); err != nil {
@@ -163,14 +168,18 @@ func checkHeader(records []byte) (int16, error) {
 	return errNone, nil
 }
 
-// resolvePartition finds a partition by its topic's name or, where the request's version says so, id.
-func (b *Broker) resolvePartition(byID bool, name string, id [16]byte, n int32) (*partition, int16) {
+// resolvePartition finds a partition by its topic's name or, where the request's version says so, id, for a client that may do the operation. Whether there is
+// a topic of that name is told to those only.
+func (b *Broker) resolvePartition(c *conn, op acl.Operation, byID bool, name string, id [16]byte, n int32) (*partition, int16) {
 	if byID {
 		t, ok := b.topics.ByID(id)
 		if !ok {
 			return nil, errUnknownTopicID
 		}
 		name = t.Name
+	}
+	if !b.allowedTopic(c, op, name) {
+		return nil, errTopicAuthorization
 	}
 	p := b.partition(name, n)
 	if p == nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
@@ -21,7 +22,7 @@ const isolationCommitted = 1
 
 // fetchRequest is what all partitions of one Fetch have in common.
 type fetchRequest struct {
-	owner     uint64 // of pooled readers
+	conn      *conn // who asks
 	version   int16
 	committed bool
 	consumer  bool
@@ -33,7 +34,7 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	if code != errNone {
 		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{ErrorCode: code}}, nil
 	}
-	r := fetchRequest{owner: c.id, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
+	r := fetchRequest{conn: c, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
 	var err error
 	if r.formats, err = wire.SupportedStorageFormatVersions(req); err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func (f *fetched) release() {
 // fetchPart makes the source of one partition, and gives its own limit.
 func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, int, error) {
 	limit := int(asked.PartitionMaxBytes)
-	p, code := b.resolvePartition(r.version >= 13, asked.Topic, asked.TopicID, asked.Partition)
+	p, code := b.fetchable(r, asked)
 	if code != errNone {
 		failed := failedPartition(asked.Partition, code)
 		failed.Aborted = []wire.AbortedTransaction{} // the one error with an empty list instead of none
@@ -163,11 +164,19 @@ func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, in
 	if err != nil {
 		return nil, 0, err
 	}
-	read := &remotePart{side: b.remote, local: local, localLimit: int(asked.PartitionMaxBytes), owner: r.owner, limit: limit}
+	read := &remotePart{side: b.remote, local: local, localLimit: int(asked.PartitionMaxBytes), owner: r.conn.id, limit: limit}
 	if wanted && r.consumer && b.remote.offers(r.formats) {
 		return &locationPart{remotePart: read}, limit, nil
 	}
 	return read, limit, nil
+}
+
+// fetchable finds a partition that the client may read: its records, or where they lie. Who fetches like a follower must be one besides.
+func (b *Broker) fetchable(r *fetchRequest, asked *session.Part) (*partition, int16) {
+	if !r.consumer && !b.allowedCluster(r.conn, acl.ClusterAction) {
+		return nil, errTopicAuthorization
+	}
+	return b.resolvePartition(r.conn, acl.Read, r.version >= 13, asked.Topic, asked.TopicID, asked.Partition)
 }
 
 // fence judges the epochs and the offset that a fetch names. nil: it may be read.

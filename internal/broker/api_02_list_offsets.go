@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/tier"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -58,7 +59,7 @@ func served(ts int64, version int16) bool {
 // maxLookups bounds the partitions of one request that are looked up at the same time.
 const maxLookups = 8
 
-func (b *Broker) handleListOffsets(ctx context.Context, _ *conn, req *kmsg.ListOffsetsRequest) (kmsg.Response, error) {
+func (b *Broker) handleListOffsets(ctx context.Context, c *conn, req *kmsg.ListOffsetsRequest) (kmsg.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.config().RemoteFetchMaxWait)
 	defer cancel()
 	resp := kmsg.NewPtrListOffsetsResponse()
@@ -68,12 +69,17 @@ func (b *Broker) handleListOffsets(ctx context.Context, _ *conn, req *kmsg.ListO
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
+		allowed := b.allowedTopic(c, acl.Describe, t.Topic)
 		asked, twice := onceEach(t.Partitions)
 		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(asked))
 		for j := range asked {
 			in, out := &asked[j], &out.Partitions[j]
 			out.Default()
 			out.Partition, out.Timestamp, out.Offset, out.LeaderEpoch = in.Partition, -1, -1, -1
+			if !allowed {
+				out.ErrorCode = errTopicAuthorization
+				continue
+			}
 			if twice[in.Partition] {
 				out.ErrorCode = errInvalidRequest
 				continue

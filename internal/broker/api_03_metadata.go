@@ -7,18 +7,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/topics"
 )
 
 // Metadata, versions 0 to 13. A topic that is created on the way (auto.create.topics.enable) is answered with its leader at once; Apache Kafka says
 // UNKNOWN_TOPIC_OR_PARTITION first.
-
-// What AuthorizedOperations holds without an authorizer: every operation that the resource knows.
-const (
-	allTopicOperations   = 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
-	allClusterOperations = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
-	noOperations         = -1 << 31
-)
 
 func (b *Broker) handleMetadata(_ context.Context, c *conn, req *kmsg.MetadataRequest) (kmsg.Response, error) {
 	if misusesIDs(req) {
@@ -31,23 +25,25 @@ func (b *Broker) handleMetadata(_ context.Context, c *conn, req *kmsg.MetadataRe
 	resp.Brokers = append(resp.Brokers, node)
 	resp.ClusterID, resp.ControllerID = kmsg.StringPtr(b.clusterID), b.nodeID
 	if req.IncludeClusterAuthorizedOperations {
-		resp.AuthorizedOperations = allClusterOperations
+		resp.AuthorizedOperations = b.clusterOperations(c)
 	}
 	create := b.config().AutoCreateTopics && (req.Version < 4 || req.AllowAutoTopicCreation)
 	switch {
 	case req.Topics == nil, req.Version == 0 && len(req.Topics) == 0: // version 0 had no null list
 		for _, t := range b.topics.List() {
-			resp.Topics = append(resp.Topics, b.metadataTopic(&t))
+			if b.allowedTopic(c, acl.Describe, t.Name) {
+				resp.Topics = append(resp.Topics, b.metadataTopic(&t))
+			}
 		}
 	default:
 		for _, asked := range askedTopics(req.Topics) {
-			resp.Topics = append(resp.Topics, b.metadataFor(&asked, create))
+			resp.Topics = append(resp.Topics, b.metadataFor(c, &asked, create))
 		}
 	}
 	if req.IncludeTopicAuthorizedOperations {
 		for i := range resp.Topics {
-			if resp.Topics[i].ErrorCode != errUnknownTopicID {
-				resp.Topics[i].AuthorizedOperations = allTopicOperations
+			if t := &resp.Topics[i]; t.ErrorCode != errUnknownTopicID && t.ErrorCode != errTopicAuthorization {
+				t.AuthorizedOperations = b.operations(c, acl.Topic, *t.Topic)
 			}
 		}
 	}
@@ -96,7 +92,7 @@ func askedTopics(list []kmsg.MetadataRequestTopic) []kmsg.MetadataRequestTopic {
 	return out
 }
 
-func (b *Broker) metadataFor(asked *kmsg.MetadataRequestTopic, create bool) kmsg.MetadataResponseTopic {
+func (b *Broker) metadataFor(c *conn, asked *kmsg.MetadataRequestTopic, create bool) kmsg.MetadataResponseTopic {
 	failed := kmsg.NewMetadataResponseTopic()
 	failed.Topic, failed.TopicID = asked.Topic, asked.TopicID
 	if asked.Topic == nil {
@@ -105,11 +101,23 @@ func (b *Broker) metadataFor(asked *kmsg.MetadataRequestTopic, create bool) kmsg
 			failed.ErrorCode = errUnknownTopicID
 			return failed
 		}
+		if !b.allowedTopic(c, acl.Describe, t.Name) {
+			failed.ErrorCode = errTopicAuthorization
+			return failed
+		}
 		return b.metadataTopic(&t)
 	}
 	name := *asked.Topic
+	if !b.allowedTopic(c, acl.Describe, name) {
+		failed.ErrorCode = errTopicAuthorization
+		return failed
+	}
 	t, ok := b.topics.Get(name)
 	if !ok {
+		if create && !b.mayCreate(c, name) {
+			failed.ErrorCode = errTopicAuthorization
+			return failed
+		}
 		if err := topics.CheckName(name); err != nil {
 			failed.ErrorCode = errInvalidTopic
 			return failed
@@ -129,6 +137,11 @@ func (b *Broker) metadataFor(asked *kmsg.MetadataRequestTopic, create bool) kmsg
 		}
 	}
 	return b.metadataTopic(&t)
+}
+
+// mayCreate tells whether a client may make a topic: any, or this one.
+func (b *Broker) mayCreate(c *conn, name string) bool {
+	return b.allowedCluster(c, acl.Create) || b.allowedTopic(c, acl.Create, name)
 }
 
 func (b *Broker) metadataTopic(t *topics.Topic) kmsg.MetadataResponseTopic {

@@ -6,12 +6,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
 // OffsetCommit, versions 2 to 10. The answer comes when the offsets are on stable storage (acks.all.sync).
 
-func (b *Broker) handleOffsetCommit(ctx context.Context, _ *conn, req *kmsg.OffsetCommitRequest) (kmsg.Response, error) {
+func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.OffsetCommitRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetCommitResponse()
 	commit := &group.Commit{MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation}
 	now := b.now()
@@ -21,7 +22,10 @@ func (b *Broker) handleOffsetCommit(ctx context.Context, _ *conn, req *kmsg.Offs
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic, out.TopicID = t.Topic, t.TopicID
 		out.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(t.Partitions))
-		known, code := b.findTopic(t.Topic, t.TopicID, req.Version >= 10)
+		known, code := b.findTopic(c, acl.Read, t.Topic, t.TopicID, req.Version >= 10)
+		if !b.allowedGroup(c, acl.Read, req.Group) {
+			code = errGroupAuthorization
+		}
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			out.Partitions[j].Partition = p.Partition

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 	"github.com/rewind-kafka/rewind/internal/topics"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -12,19 +13,19 @@ import (
 
 // OffsetFetch, versions 1 to 10. RequireStable changes nothing: there are no transactions whose offsets could be pending.
 
-func (b *Broker) handleOffsetFetch(ctx context.Context, _ *conn, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
+func (b *Broker) handleOffsetFetch(ctx context.Context, c *conn, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetFetchResponse()
 	for _, g := range req.Groups {
-		resp.Groups = append(resp.Groups, b.fetchGroup(ctx, &g, req.Version))
+		resp.Groups = append(resp.Groups, b.fetchGroup(ctx, c, &g, req.Version))
 	}
 	if req.Version < 8 {
-		b.fetchOneGroup(ctx, req, resp)
+		b.fetchOneGroup(ctx, c, req, resp)
 	}
 	return resp, nil
 }
 
 // fetchOneGroup answers the versions with one group a request.
-func (b *Broker) fetchOneGroup(ctx context.Context, req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFetchResponse) {
+func (b *Broker) fetchOneGroup(ctx context.Context, c *conn, req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFetchResponse) {
 	asked := kmsg.OffsetFetchRequestGroup{Group: req.Group}
 	if req.Topics != nil {
 		asked.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
@@ -32,7 +33,7 @@ func (b *Broker) fetchOneGroup(ctx context.Context, req *kmsg.OffsetFetchRequest
 	for _, t := range req.Topics {
 		asked.Topics = append(asked.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
 	}
-	g := b.fetchGroup(ctx, &asked, req.Version)
+	g := b.fetchGroup(ctx, c, &asked, req.Version)
 	resp.ErrorCode = g.ErrorCode
 	if req.Version < 2 && g.ErrorCode != errNone { // an error has no place of its own there
 		g.Topics = failedTopics(&asked, g.ErrorCode)
@@ -61,16 +62,20 @@ func failedTopics(asked *kmsg.OffsetFetchRequestGroup, code int16) []kmsg.Offset
 	return out
 }
 
-func (b *Broker) fetchGroup(ctx context.Context, asked *kmsg.OffsetFetchRequestGroup, version int16) kmsg.OffsetFetchResponseGroup {
+func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetchRequestGroup, version int16) kmsg.OffsetFetchResponseGroup {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = asked.Group
+	if !b.allowedGroup(c, acl.Describe, asked.Group) {
+		out.ErrorCode = errGroupAuthorization
+		return out
+	}
 	err := b.groups.look(ctx, asked.Group, func(g *group.Group) {
 		if asked.Topics == nil {
-			out.Topics = b.allOffsets(g, version)
+			out.Topics = b.allOffsets(c, g, version)
 			return
 		}
 		for i := range asked.Topics {
-			out.Topics = append(out.Topics, b.topicOffsets(g, &asked.Topics[i], version))
+			out.Topics = append(out.Topics, b.topicOffsets(c, g, &asked.Topics[i], version))
 		}
 	})
 	out.ErrorCode = groupCode(err)
@@ -80,13 +85,15 @@ func (b *Broker) fetchGroup(ctx context.Context, asked *kmsg.OffsetFetchRequestG
 	return out
 }
 
-func (b *Broker) topicOffsets(g *group.Group, asked *kmsg.OffsetFetchRequestGroupTopic, version int16) kmsg.OffsetFetchResponseGroupTopic {
+func (b *Broker) topicOffsets(c *conn, g *group.Group, asked *kmsg.OffsetFetchRequestGroupTopic, version int16) kmsg.OffsetFetchResponseGroupTopic {
 	out := kmsg.OffsetFetchResponseGroupTopic{Topic: asked.Topic, TopicID: asked.TopicID}
 	name, code := asked.Topic, errNone
 	if version >= 10 {
 		var t topics.Topic
-		t, code = b.findTopic("", asked.TopicID, true)
+		t, code = b.findTopic(c, acl.Describe, "", asked.TopicID, true)
 		name = t.Name
+	} else if !b.allowedTopic(c, acl.Describe, name) {
+		code = errTopicAuthorization
 	}
 	for _, p := range asked.Partitions {
 		out.Partitions = append(out.Partitions, offsetOf(g, group.TopicPartition{Topic: name, Partition: p}, code))
@@ -95,13 +102,16 @@ func (b *Broker) topicOffsets(g *group.Group, asked *kmsg.OffsetFetchRequestGrou
 }
 
 // allOffsets are a group's offsets, those of deleted topics left out where topics are named by id.
-func (b *Broker) allOffsets(g *group.Group, version int16) []kmsg.OffsetFetchResponseGroupTopic {
+func (b *Broker) allOffsets(c *conn, g *group.Group, version int16) []kmsg.OffsetFetchResponseGroupTopic {
 	if g == nil {
 		return nil
 	}
 	var out []kmsg.OffsetFetchResponseGroupTopic
 	last := ""
 	for _, tp := range g.Offsets() {
+		if !b.allowedTopic(c, acl.Describe, tp.Topic) {
+			continue
+		}
 		if len(out) == 0 || tp.Topic != last {
 			t, ok := b.topics.Get(tp.Topic)
 			if !ok && version >= 10 {
@@ -131,13 +141,20 @@ func noOffset(partition int32, code int16) kmsg.OffsetFetchResponseGroupTopicPar
 	return kmsg.OffsetFetchResponseGroupTopicPartition{Partition: partition, Offset: -1, LeaderEpoch: -1, Metadata: new(string), ErrorCode: code}
 }
 
-// findTopic finds a topic by its name, or by its id where the version has ids.
-func (b *Broker) findTopic(name string, id [16]byte, byID bool) (topics.Topic, int16) {
+// findTopic finds a topic by its name, or by its id where the version has ids, for a client that may do the operation.
+func (b *Broker) findTopic(c *conn, op acl.Operation, name string, id [16]byte, byID bool) (topics.Topic, int16) {
 	if byID {
-		if t, ok := b.topics.ByID(remotestorage.UUID(id)); ok {
-			return t, errNone
+		t, ok := b.topics.ByID(remotestorage.UUID(id))
+		switch {
+		case !ok:
+			return topics.Topic{}, errUnknownTopicID
+		case !b.allowedTopic(c, op, t.Name):
+			return topics.Topic{}, errTopicAuthorization
 		}
-		return topics.Topic{}, errUnknownTopicID
+		return t, errNone
+	}
+	if !b.allowedTopic(c, op, name) {
+		return topics.Topic{}, errTopicAuthorization
 	}
 	if t, ok := b.topics.Get(name); ok {
 		return t, errNone

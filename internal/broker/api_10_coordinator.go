@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
 // FindCoordinator, versions 0 to 6. This node coordinates every group. There are no transactions yet: a transactional id is answered with
@@ -26,6 +28,9 @@ func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.Fin
 		}
 	}
 	if req.Version < 4 {
+		if code == errNone && !b.allowedGroup(c, acl.Describe, req.CoordinatorKey) {
+			code, message = errGroupAuthorization, kmsg.StringPtr(groupDenied)
+		}
 		resp.ErrorCode, resp.ErrorMessage, resp.NodeID = code, message, -1
 		if code == errNone {
 			resp.NodeID, resp.Host, resp.Port = b.nodeID, host, port
@@ -33,6 +38,10 @@ func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.Fin
 		return resp, nil
 	}
 	for _, k := range req.CoordinatorKeys {
+		code, message := code, message
+		if code == errNone && !b.allowedGroup(c, acl.Describe, k) {
+			code, message = errGroupAuthorization, kmsg.StringPtr(groupDenied)
+		}
 		out := kmsg.NewFindCoordinatorResponseCoordinator()
 		out.Key, out.NodeID, out.Port, out.ErrorCode, out.ErrorMessage = k, -1, -1, code, message
 		if code == errNone {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -19,6 +20,10 @@ import (
 
 func (b *Broker) handleJoinGroup(ctx context.Context, c *conn, req *kmsg.JoinGroupRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrJoinGroupResponse()
+	if req.Group != "" && !b.allowedGroup(c, acl.Read, req.Group) {
+		resp.ErrorCode, resp.Generation, resp.MemberID = errGroupAuthorization, -1, ""
+		return resp, nil
+	}
 	join := &group.Join{
 		MemberID: req.MemberID, InstanceID: deref(req.InstanceID), ClientID: c.clientID, ClientHost: clientHost(c), ProtocolType: req.ProtocolType,
 		Session: millis(req.SessionTimeoutMillis), Rebalance: millis(req.RebalanceTimeoutMillis), RequireKnownID: req.Version >= 4, CanSkip: req.Version >= 9,

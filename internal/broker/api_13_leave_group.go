@@ -5,13 +5,18 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
 // LeaveGroup, versions 0 to 5. From 3 on several members leave at once, static ones by their instance id.
 
-func (b *Broker) handleLeaveGroup(ctx context.Context, _ *conn, req *kmsg.LeaveGroupRequest) (kmsg.Response, error) {
+func (b *Broker) handleLeaveGroup(ctx context.Context, c *conn, req *kmsg.LeaveGroupRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrLeaveGroupResponse()
+	if req.Group != "" && !b.allowedGroup(c, acl.Read, req.Group) {
+		resp.ErrorCode = errGroupAuthorization
+		return resp, nil
+	}
 	var members []group.LeaveMember
 	if req.Version < 3 {
 		members = []group.LeaveMember{{MemberID: req.MemberID}}

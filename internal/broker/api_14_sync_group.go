@@ -6,13 +6,18 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
 // SyncGroup, versions 0 to 5. Waits for the leader's assignment.
 
-func (b *Broker) handleSyncGroup(ctx context.Context, _ *conn, req *kmsg.SyncGroupRequest) (kmsg.Response, error) {
+func (b *Broker) handleSyncGroup(ctx context.Context, c *conn, req *kmsg.SyncGroupRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrSyncGroupResponse()
+	if req.Group != "" && !b.allowedGroup(c, acl.Read, req.Group) {
+		resp.ErrorCode, resp.MemberAssignment = errGroupAuthorization, []byte{}
+		return resp, nil
+	}
 	sync := &group.Sync{
 		MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation, ProtocolType: req.ProtocolType, Protocol: req.Protocol,
 		Assignments: make(map[string][]byte, len(req.GroupAssignment)),

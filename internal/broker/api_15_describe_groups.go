@@ -5,19 +5,22 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
 // DescribeGroups, versions 0 to 6. A group that does not exist is Dead before version 6 and an error from there on.
 
-// groupOperations are READ, DELETE and DESCRIBE as a bit field: without an authorizer everything is allowed.
-const groupOperations = 1<<3 | 1<<6 | 1<<8
-
-func (b *Broker) handleDescribeGroups(ctx context.Context, _ *conn, req *kmsg.DescribeGroupsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDescribeGroups(ctx context.Context, c *conn, req *kmsg.DescribeGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeGroupsResponse()
 	for _, id := range req.Groups {
 		out := kmsg.NewDescribeGroupsResponseGroup()
 		out.Group = id
+		if !b.allowedGroup(c, acl.Describe, id) {
+			out.ErrorCode = errGroupAuthorization
+			resp.Groups = append(resp.Groups, out)
+			continue
+		}
 		err := b.groups.look(ctx, id, func(g *group.Group) {
 			if g == nil {
 				absentGroup(&out, req.Version)
@@ -29,7 +32,7 @@ func (b *Broker) handleDescribeGroups(ctx context.Context, _ *conn, req *kmsg.De
 			out.ErrorCode = groupCode(err)
 		}
 		if req.IncludeAuthorizedOperations && out.ErrorCode == errNone {
-			out.AuthorizedOperations = groupOperations
+			out.AuthorizedOperations = b.operations(c, acl.Group, id)
 		}
 		resp.Groups = append(resp.Groups, out)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
@@ -14,12 +15,16 @@ import (
 
 const groupType = "classic"
 
-func (b *Broker) handleListGroups(ctx context.Context, _ *conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
+func (b *Broker) handleListGroups(ctx context.Context, c *conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListGroupsResponse()
 	wanted := func(filter []string, value string) bool {
 		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
 	}
+	all := b.allowedCluster(c, acl.Describe)
 	err := b.groups.lookAll(ctx, func(g *group.Group) {
+		if !all && !b.allowedGroup(c, acl.Describe, g.ID()) {
+			return
+		}
 		state := g.State().String()
 		if !wanted(req.StatesFilter, state) || !wanted(req.TypesFilter, groupType) {
 			return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/topics"
 )
@@ -14,7 +15,7 @@ import (
 // CreateTopics, versions 2 to 7. There is one node: the replication factor is 1 (or -1, the default), and an assignment may name this node only.
 // Names of internal topics are refused; Apache Kafka lets clients create them.
 
-func (b *Broker) handleCreateTopics(_ context.Context, _ *conn, req *kmsg.CreateTopicsRequest) (kmsg.Response, error) {
+func (b *Broker) handleCreateTopics(_ context.Context, c *conn, req *kmsg.CreateTopicsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrCreateTopicsResponse()
 	seen := make(map[string]int, len(req.Topics))
 	for i := range req.Topics {
@@ -29,7 +30,7 @@ func (b *Broker) handleCreateTopics(_ context.Context, _ *conn, req *kmsg.Create
 			continue
 		}
 		if seen[asked.Topic] == 1 {
-			resp.Topics = append(resp.Topics, b.createAsked(asked, req.ValidateOnly))
+			resp.Topics = append(resp.Topics, b.createAsked(c, asked, req.ValidateOnly))
 		}
 	}
 	return resp, nil
@@ -42,13 +43,16 @@ func failedTopic(name string, code int16, message string) kmsg.CreateTopicsRespo
 	return out
 }
 
-func (b *Broker) createAsked(asked *kmsg.CreateTopicsRequestTopic, validateOnly bool) kmsg.CreateTopicsResponseTopic {
+func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, validateOnly bool) kmsg.CreateTopicsResponseTopic {
+	if !b.mayCreate(c, asked.Topic) {
+		return failedTopic(asked.Topic, errTopicAuthorization, "Authorization failed.")
+	}
 	t := topics.Topic{Name: asked.Topic, Partitions: asked.NumPartitions, Configs: make(map[string]string, len(asked.Configs))}
-	for _, c := range asked.Configs {
-		if c.Value == nil {
-			return failedTopic(asked.Topic, errInvalidConfig, fmt.Sprintf("null value for configuration %s", c.Name))
+	for _, kv := range asked.Configs {
+		if kv.Value == nil {
+			return failedTopic(asked.Topic, errInvalidConfig, fmt.Sprintf("null value for configuration %s", kv.Name))
 		}
-		t.Configs[c.Name] = *c.Value
+		t.Configs[kv.Name] = *kv.Value
 	}
 	// The order decides which of several mistakes is named: Apache Kafka's is name, configurations, partitions and replicas.
 	err := b.topics.Check(t.Name)
@@ -69,7 +73,7 @@ func (b *Broker) createAsked(asked *kmsg.CreateTopicsRequestTopic, validateOnly 
 			return failedTopic(asked.Topic, topicError(err), err.Error())
 		}
 	}
-	return b.createdTopic(&t)
+	return b.createdTopic(c, &t)
 }
 
 // checkReplicas applies the rules about partitions and replicas, and gives partitions its default.
@@ -113,19 +117,23 @@ func (b *Broker) checkAssignment(list []kmsg.CreateTopicsRequestTopicReplicaAssi
 	return errNone, nil
 }
 
-func (b *Broker) createdTopic(t *topics.Topic) kmsg.CreateTopicsResponseTopic {
+func (b *Broker) createdTopic(c *conn, t *topics.Topic) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic, out.TopicID, out.NumPartitions, out.ReplicationFactor = t.Name, t.ID, t.Partitions, 1
+	if !b.allowedTopic(c, acl.DescribeConfigs, t.Name) {
+		out.ConfigErrorCode, out.NumPartitions, out.ReplicationFactor = errTopicAuthorization, -1, -1
+		return out
+	}
 	for _, e := range config.DescribeTopic(t.Configs, b.config()) {
 		if e.Key.Internal && e.Null {
 			continue
 		}
-		c := kmsg.NewCreateTopicsResponseTopicConfig()
-		c.Name, c.Source = e.Key.Name, int8(e.Source)
+		kv := kmsg.NewCreateTopicsResponseTopicConfig()
+		kv.Name, kv.Source = e.Key.Name, int8(e.Source)
 		if !e.Null {
-			c.Value = kmsg.StringPtr(e.Value)
+			kv.Value = kmsg.StringPtr(e.Value)
 		}
-		out.Configs = append(out.Configs, c)
+		out.Configs = append(out.Configs, kv)
 	}
 	return out
 }

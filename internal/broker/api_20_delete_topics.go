@@ -4,11 +4,13 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
 // DeleteTopics, versions 1 to 6. Internal topics are refused; Apache Kafka lets clients delete them.
 
-func (b *Broker) handleDeleteTopics(_ context.Context, _ *conn, req *kmsg.DeleteTopicsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDeleteTopics(_ context.Context, c *conn, req *kmsg.DeleteTopicsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteTopicsResponse()
 	asked := req.Topics
 	for _, name := range req.TopicNames {
@@ -27,7 +29,7 @@ func (b *Broker) handleDeleteTopics(_ context.Context, _ *conn, req *kmsg.Delete
 		case byName == byID:
 			refuse("a topic is named either by its name or by its id")
 		case byName && names[*t.Topic] == 1, byID && ids[t.TopicID] == 1:
-			resp.Topics = append(resp.Topics, b.deleteAsked(t))
+			resp.Topics = append(resp.Topics, b.deleteAsked(c, t))
 		// One answer for what is there more than once.
 		case byName && names[*t.Topic] > 1:
 			names[*t.Topic] = 0
@@ -60,7 +62,12 @@ func (b *Broker) countDeletions(asked []kmsg.DeleteTopicsRequestTopic) (names ma
 	return names, ids
 }
 
-func (b *Broker) deleteAsked(asked kmsg.DeleteTopicsRequestTopic) kmsg.DeleteTopicsResponseTopic {
+// mayDelete tells whether a client may delete any topic, or do that to this one.
+func (b *Broker) mayDelete(c *conn, name string, op acl.Operation) bool {
+	return b.allowedCluster(c, acl.Delete) || b.allowedTopic(c, op, name)
+}
+
+func (b *Broker) deleteAsked(c *conn, asked kmsg.DeleteTopicsRequestTopic) kmsg.DeleteTopicsResponseTopic {
 	out := kmsg.NewDeleteTopicsResponseTopic()
 	out.Topic, out.TopicID = asked.Topic, asked.TopicID
 	fail := func(code int16, message string) kmsg.DeleteTopicsResponseTopic {
@@ -72,8 +79,19 @@ func (b *Broker) deleteAsked(asked kmsg.DeleteTopicsRequestTopic) kmsg.DeleteTop
 		if !ok {
 			return fail(errUnknownTopicID, "no topic has this id")
 		}
+		if !b.mayDelete(c, t.Name, acl.Describe) {
+			return fail(errTopicAuthorization, topicDenied) // and not what it is called
+		}
 		out.Topic = kmsg.StringPtr(t.Name)
-	} else if t, ok := b.topics.Get(*asked.Topic); ok {
+	}
+	if !b.mayDelete(c, *out.Topic, acl.Describe) {
+		return fail(errTopicAuthorization, topicDenied)
+	}
+	t, there := b.topics.Get(*out.Topic)
+	if there && !b.mayDelete(c, *out.Topic, acl.Delete) {
+		return fail(errTopicAuthorization, topicDenied)
+	}
+	if there {
 		out.TopicID = t.ID
 	}
 	switch name := *out.Topic; {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/partlog"
 )
 
@@ -14,7 +15,7 @@ import (
 // deleteToEnd asks for everything up to the high watermark.
 const deleteToEnd = -1
 
-func (b *Broker) handleDeleteRecords(_ context.Context, _ *conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDeleteRecords(_ context.Context, c *conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteRecordsResponse()
 	moved := false
 	for i := range req.Topics {
@@ -22,7 +23,7 @@ func (b *Broker) handleDeleteRecords(_ context.Context, _ *conn, req *kmsg.Delet
 		out := kmsg.NewDeleteRecordsResponseTopic()
 		out.Topic = t.Topic
 		for j := range t.Partitions {
-			p := b.deleteRecords(t.Topic, t.Partitions[j])
+			p := b.deleteRecords(c, t.Topic, t.Partitions[j])
 			moved = moved || p.ErrorCode == errNone
 			out.Partitions = append(out.Partitions, p)
 		}
@@ -49,9 +50,13 @@ func unconfirmed(resp *kmsg.DeleteRecordsResponse) {
 	}
 }
 
-func (b *Broker) deleteRecords(topic string, in kmsg.DeleteRecordsRequestTopicPartition) kmsg.DeleteRecordsResponseTopicPartition {
+func (b *Broker) deleteRecords(c *conn, topic string, in kmsg.DeleteRecordsRequestTopicPartition) kmsg.DeleteRecordsResponseTopicPartition {
 	out := kmsg.NewDeleteRecordsResponseTopicPartition()
 	out.Partition, out.LowWatermark = in.Partition, -1
+	if !b.allowedTopic(c, acl.Delete, topic) {
+		out.ErrorCode = errTopicAuthorization
+		return out
+	}
 	p := b.partition(topic, in.Partition)
 	switch {
 	case p == nil:

@@ -4,11 +4,13 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
 // InitProducerId, versions 0 to 5. There are no transactions yet: a transactional id is answered with UNSUPPORTED_VERSION, which clients take as final.
 
-func (b *Broker) handleInitProducerID(_ context.Context, _ *conn, req *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
+func (b *Broker) handleInitProducerID(_ context.Context, c *conn, req *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrInitProducerIDResponse()
 	resp.ProducerID, resp.ProducerEpoch = -1, -1
 	if req.TransactionalID != nil {
@@ -16,6 +18,10 @@ func (b *Broker) handleInitProducerID(_ context.Context, _ *conn, req *kmsg.Init
 		if *req.TransactionalID == "" {
 			resp.ErrorCode = errInvalidRequest
 		}
+		return resp, nil
+	}
+	if !b.allowedCluster(c, acl.IdempotentWrite) && !b.allowedOnAny(c, acl.Write, acl.Topic) {
+		resp.ErrorCode = errClusterAuthorization
 		return resp, nil
 	}
 	if (req.ProducerID < 0) != (req.ProducerEpoch < 0) {

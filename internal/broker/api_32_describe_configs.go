@@ -6,18 +6,23 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/config"
 )
 
 // DescribeConfigs, versions 1 to 4: topics, and this broker. The keys are those of docs/configuration.md, fewer than Apache Kafka's.
 
-func (b *Broker) handleDescribeConfigs(_ context.Context, _ *conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDescribeConfigs(_ context.Context, c *conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeConfigsResponse()
 	for i := range req.Resources {
 		asked := &req.Resources[i]
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = asked.ResourceType, asked.ResourceName
-		r, err := b.resource(asked.ResourceType, asked.ResourceName)
+		var r resource
+		err := b.mayConfigure(c, acl.DescribeConfigs, asked.ResourceType, asked.ResourceName)
+		if err == nil {
+			r, err = b.resource(asked.ResourceType, asked.ResourceName)
+		}
 		if err != nil {
 			out.ErrorCode, out.ErrorMessage = configCode(err)
 			resp.Resources = append(resp.Resources, out)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
 // AlterConfigs, versions 0 to 2: the values given replace all that were set.
@@ -17,6 +19,9 @@ func (b *Broker) handleAlterConfigs(_ context.Context, c *conn, req *kmsg.AlterC
 		out := kmsg.NewAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = asked.ResourceType, asked.ResourceName
 		err := seenTwice(seen, resourceName{asked.ResourceType, asked.ResourceName})
+		if err == nil {
+			err = b.mayConfigure(c, acl.AlterConfigs, asked.ResourceType, asked.ResourceName)
+		}
 		if err == nil {
 			err = b.replaceConfigs(asked, req.ValidateOnly)
 		}

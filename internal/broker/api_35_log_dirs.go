@@ -4,12 +4,18 @@ import (
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
 // DescribeLogDirs, versions 1 to 5. There is one directory; sizes are those of the local logs.
 
-func (b *Broker) handleDescribeLogDirs(_ context.Context, _ *conn, req *kmsg.DescribeLogDirsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDescribeLogDirs(_ context.Context, c *conn, req *kmsg.DescribeLogDirsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeLogDirsResponse()
+	if !b.allowedCluster(c, acl.Describe) {
+		resp.ErrorCode = errClusterAuthorization
+		return resp, nil
+	}
 	dir := kmsg.NewDescribeLogDirsResponseDir()
 	dir.Dir, dir.TotalBytes, dir.UsableBytes = b.dir.Path(), -1, -1
 	if usage, err := b.fs.GetDiskUsage(b.dir.Path()); err == nil {

@@ -2,14 +2,17 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
 // CreatePartitions, versions 0 to 3.
 
-func (b *Broker) handleCreatePartitions(_ context.Context, _ *conn, req *kmsg.CreatePartitionsRequest) (kmsg.Response, error) {
+func (b *Broker) handleCreatePartitions(_ context.Context, c *conn, req *kmsg.CreatePartitionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrCreatePartitionsResponse()
 	times := make(map[string]int, len(req.Topics))
 	for i := range req.Topics {
@@ -27,7 +30,7 @@ func (b *Broker) handleCreatePartitions(_ context.Context, _ *conn, req *kmsg.Cr
 			}
 			continue
 		}
-		if code, err := b.morePartitions(asked, req.ValidateOnly); err != nil {
+		if code, err := b.morePartitions(c, asked, req.ValidateOnly); err != nil {
 			out.ErrorCode, out.ErrorMessage = code, kmsg.StringPtr(err.Error())
 		}
 		resp.Topics = append(resp.Topics, out)
@@ -35,7 +38,10 @@ func (b *Broker) handleCreatePartitions(_ context.Context, _ *conn, req *kmsg.Cr
 	return resp, nil
 }
 
-func (b *Broker) morePartitions(asked *kmsg.CreatePartitionsRequestTopic, validateOnly bool) (int16, error) {
+func (b *Broker) morePartitions(c *conn, asked *kmsg.CreatePartitionsRequestTopic, validateOnly bool) (int16, error) {
+	if !b.allowedTopic(c, acl.Alter, asked.Topic) {
+		return errTopicAuthorization, errors.New(topicDenied)
+	}
 	t, ok := b.topics.Get(asked.Topic)
 	switch {
 	case !ok:

@@ -5,16 +5,22 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
 // DeleteGroups, versions 0 to 3. Only a group without members can be deleted.
 
-func (b *Broker) handleDeleteGroups(ctx context.Context, _ *conn, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDeleteGroups(ctx context.Context, c *conn, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteGroupsResponse()
 	for _, id := range req.Groups {
 		out := kmsg.NewDeleteGroupsResponseGroup()
 		out.Group = id
+		if !b.allowedGroup(c, acl.Delete, id) {
+			out.ErrorCode, out.ErrorMessage = errGroupAuthorization, kmsg.StringPtr(groupDenied)
+			resp.Groups = append(resp.Groups, out)
+			continue
+		}
 		r, err := b.groups.ask(ctx, id, false, group.DeleteResult{Err: group.ErrNotFound}, func(k *call) group.Command { return &group.Delete{Token: k} })
 		if err != nil {
 			r = group.DeleteResult{Err: err}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/config"
 )
 
@@ -27,7 +28,7 @@ func (b *Broker) handleIncrementalAlterConfigs(_ context.Context, c *conn, req *
 		var err error
 		if times[resourceName{asked.ResourceType, asked.ResourceName}] > 1 {
 			err = &configError{errInvalidRequest, fmt.Sprintf("%q is given twice in one request", asked.ResourceName)} // neither counts
-		} else {
+		} else if err = b.mayConfigure(c, acl.AlterConfigs, asked.ResourceType, asked.ResourceName); err == nil {
 			err = b.alterConfigs(asked, req.ValidateOnly)
 		}
 		b.logAltered(c, asked.ResourceType, asked.ResourceName, req.ValidateOnly, err)

@@ -5,13 +5,18 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
 // OffsetDelete, version 0. Offsets of topics that the group is subscribed to stay.
 
-func (b *Broker) handleOffsetDelete(ctx context.Context, _ *conn, req *kmsg.OffsetDeleteRequest) (kmsg.Response, error) {
+func (b *Broker) handleOffsetDelete(ctx context.Context, c *conn, req *kmsg.OffsetDeleteRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetDeleteResponse()
+	if !b.allowedGroup(c, acl.Delete, req.Group) {
+		resp.ErrorCode = errGroupAuthorization
+		return resp, nil
+	}
 	del := &group.DeleteOffsets{}
 	var places []*kmsg.OffsetDeleteResponseTopicPartition
 	resp.Topics = make([]kmsg.OffsetDeleteResponseTopic, len(req.Topics))
@@ -19,10 +24,14 @@ func (b *Broker) handleOffsetDelete(ctx context.Context, _ *conn, req *kmsg.Offs
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
 		out.Partitions = make([]kmsg.OffsetDeleteResponseTopicPartition, len(t.Partitions))
-		known, code := b.findTopic(t.Topic, [16]byte{}, false)
+		known, code := b.findTopic(c, acl.Read, t.Topic, [16]byte{}, false)
 		for j := range t.Partitions {
 			p := t.Partitions[j].Partition
 			out.Partitions[j].Partition = p
+			if code == errTopicAuthorization {
+				out.Partitions[j].ErrorCode = code
+				continue
+			}
 			if code != errNone || p < 0 || p >= known.Partitions {
 				out.Partitions[j].ErrorCode = errUnknownTopicOrPartition
 				continue

@@ -30,7 +30,7 @@ func (b *Broker) handleDescribeCluster(_ context.Context, c *conn, req *kmsg.Des
 	resp.Brokers = append(resp.Brokers, node)
 	resp.ClusterAuthorizedOperations = noOperations
 	if req.IncludeClusterAuthorizedOperations {
-		resp.ClusterAuthorizedOperations = allClusterOperations
+		resp.ClusterAuthorizedOperations = b.clusterOperations(c)
 	}
 	return resp, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/topics"
 )
 
@@ -15,19 +16,27 @@ import (
 // maxDescribedPartitions is Kafka's max.request.partition.size.limit.
 const maxDescribedPartitions = 2000
 
-func (b *Broker) handleDescribeTopicPartitions(_ context.Context, _ *conn, req *kmsg.DescribeTopicPartitionsRequest) (kmsg.Response, error) {
+func (b *Broker) handleDescribeTopicPartitions(_ context.Context, c *conn, req *kmsg.DescribeTopicPartitionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
 	left := min(max(int(req.ResponsePartitionLimit), 1), maxDescribedPartitions)
 	fromTopic, fromPartition := "", int32(0)
-	names := b.describedNames(req)
-	if c := req.Cursor; c != nil {
-		if c.Partition < 0 || len(req.Topics) > 0 && !slices.Contains(names, c.Topic) {
+	names := b.describedNames(c, req)
+	if at := req.Cursor; at != nil {
+		if at.Partition < 0 || len(req.Topics) > 0 && !slices.Contains(names, at.Topic) {
 			return badCursor(names), nil
 		}
-		fromTopic, fromPartition = c.Topic, c.Partition
+		fromTopic, fromPartition = at.Topic, at.Partition
 	}
+	var denied []kmsg.DescribeTopicPartitionsResponseTopic
+	defer func() { resp.Topics = append(resp.Topics, denied...) }()
 	for _, name := range names {
 		if name < fromTopic {
+			continue
+		}
+		if !b.allowedTopic(c, acl.Describe, name) {
+			out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+			out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errTopicAuthorization, noOperations
+			denied = append(denied, out)
 			continue
 		}
 		from := int32(0)
@@ -41,14 +50,14 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, _ *conn, req *
 		t, ok := b.topics.Get(name)
 		if !ok {
 			out := kmsg.NewDescribeTopicPartitionsResponseTopic()
-			out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errUnknownTopicOrPartition, allTopicOperations
+			out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errUnknownTopicOrPartition, b.operations(c, acl.Topic, name)
 			if topics.CheckName(name) != nil {
 				out.ErrorCode = errInvalidTopic
 			}
 			resp.Topics = append(resp.Topics, out)
 			continue
 		}
-		out, next := b.describeTopic(&t, max(from, 0), &left)
+		out, next := b.describeTopic(c, &t, max(from, 0), &left)
 		resp.Topics = append(resp.Topics, out)
 		if next < t.Partitions {
 			resp.NextCursor = &kmsg.DescribeTopicPartitionsResponseNextCursor{Topic: name, Partition: next}
@@ -69,11 +78,13 @@ func badCursor(names []string) kmsg.Response {
 	return resp
 }
 
-func (b *Broker) describedNames(req *kmsg.DescribeTopicPartitionsRequest) []string {
+func (b *Broker) describedNames(c *conn, req *kmsg.DescribeTopicPartitionsRequest) []string {
 	var names []string
 	if len(req.Topics) == 0 {
 		for _, t := range b.topics.List() {
-			names = append(names, t.Name)
+			if b.allowedTopic(c, acl.Describe, t.Name) {
+				names = append(names, t.Name)
+			}
 		}
 		return names
 	}
@@ -84,9 +95,9 @@ func (b *Broker) describedNames(req *kmsg.DescribeTopicPartitionsRequest) []stri
 	return slices.Compact(names)
 }
 
-func (b *Broker) describeTopic(t *topics.Topic, from int32, left *int) (kmsg.DescribeTopicPartitionsResponseTopic, int32) {
+func (b *Broker) describeTopic(c *conn, t *topics.Topic, from int32, left *int) (kmsg.DescribeTopicPartitionsResponseTopic, int32) {
 	out := kmsg.NewDescribeTopicPartitionsResponseTopic()
-	out.Topic, out.TopicID, out.IsInternal, out.AuthorizedOperations = kmsg.StringPtr(t.Name), t.ID, t.Internal, allTopicOperations
+	out.Topic, out.TopicID, out.IsInternal, out.AuthorizedOperations = kmsg.StringPtr(t.Name), t.ID, t.Internal, b.operations(c, acl.Topic, t.Name)
 	i := from
 	for ; i < t.Partitions && *left > 0; i++ {
 		p := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()

@@ -201,7 +201,7 @@ func TestAdvertisedListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	host, port := b.advertised(&conn{local: c.RemoteAddr()})
+	host, port := b.advertised(&conn{door: plainDoor, local: c.RemoteAddr()})
 	if got := fmt.Sprintf("%s:%d", host, port); got != "broker.example:1234" {
 		t.Errorf("advertised %s", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/topics"
@@ -81,6 +82,25 @@ func (b *Broker) resource(kind kmsg.ConfigResourceType, name string) (resource, 
 		return &brokerResource{b, name == ""}, nil
 	}
 	return nil, &configError{errInvalidRequest, fmt.Sprintf("configurations of %s are not supported", strings.ToLower(kind.String()))}
+}
+
+// mayConfigure tells whether a client may describe or alter what a request names.
+func (b *Broker) mayConfigure(c *conn, op acl.Operation, kind kmsg.ConfigResourceType, name string) error {
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
+		if !b.allowedTopic(c, op, name) {
+			return &configError{errTopicAuthorization, topicDenied}
+		}
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if !b.allowedGroup(c, op, name) {
+			return &configError{errGroupAuthorization, groupDenied}
+		}
+	case kmsg.ConfigResourceTypeBroker, kmsg.ConfigResourceTypeBrokerLogger, kmsg.ConfigResourceTypeClientMetrics:
+		if !b.allowedCluster(c, op) {
+			return &configError{errClusterAuthorization, clusterDenied}
+		}
+	}
+	return nil
 }
 
 type topicResource struct {
