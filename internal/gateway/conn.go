@@ -140,6 +140,7 @@ func (c *conn) carry() error {
 	id, _ := c.leadsTo()
 	l, err := c.g.connect(c.ctx, id)
 	if err != nil {
+		c.reset()
 		c.g.metrics.dialFailed.Inc()
 		return fmt.Errorf("%w: %w", errUpstream, err)
 	}
@@ -166,6 +167,19 @@ func (c *conn) carry() error {
 	err = carrier.Run(c)
 	c.tasks.Wait()
 	return err
+}
+
+// reset lets the client's connection end as that to a machine without a broker. A connection that is closed in order before its first answer is a server of another kind to some
+// clients, who tell their user instead of trying again.
+func (c *conn) reset() {
+	nc := c.nc
+	if t, ok := nc.(*tls.Conn); ok {
+		nc = t.NetConn()
+	}
+	if t, ok := nc.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+		_ = t.Close()
+	}
 }
 
 // handshake speaks TLS with the client, if it is to be spoken.
