@@ -99,7 +99,8 @@ type Options struct {
 	MaxResponseBytes int32 // of one response to a request of our own; 256 MiB. Memory follows what arrives, not this.
 	MaxFilteredBytes int32 // of one response that a Filter wants; 64 MiB. Up to two are in memory.
 	MaxInFlight      int   // requests whose responses have not been written; 128
-	// IdleTimeout closes a connection on which nothing is owed and nothing was received for so long; 0: never.
+	// IdleTimeout closes a connection on which nothing is owed and nothing was received for so long, or whose client does not go on with a request that it has
+	// begun; 0: never.
 	IdleTimeout time.Duration
 }
 

@@ -14,7 +14,9 @@ type life struct {
 	taking   bool
 	owed     int
 	draining bool
+	opaque   bool      // bytes pass both ways, and nobody knows what is owed
 	quiet    time.Time // since when nothing has been under way
+	silent   time.Time // since when the client's bytes have been waited for; zero while they are not
 }
 
 func newLife() *life { return &life{drained: make(chan struct{}), quiet: time.Now()} }
@@ -72,7 +74,42 @@ func (l *life) restLocked() {
 	}
 }
 
-// watch calls end when nothing has been under way for so long. stop ends the watch.
+// listen is called before a read of the client's bytes, heard after it.
+func (l *life) listen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = time.Now()
+}
+
+func (l *life) heard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.silent = time.Time{}
+}
+
+// blind says that what passes is not looked into any more.
+func (l *life) blind() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opaque = true
+}
+
+// idleLocked is how long the connection has been idle: nothing has been under way, or a request has begun whose rest does not come.
+func (l *life) idleLocked() time.Duration {
+	switch {
+	case l.opaque, l.taking && l.silent.IsZero():
+		return 0
+	case l.taking:
+		return time.Since(l.silent)
+	case l.owed > 0:
+		return 0
+	case l.silent.After(l.quiet): // some of a request's size has come
+		return time.Since(l.silent)
+	}
+	return time.Since(l.quiet)
+}
+
+// watch calls end when the connection has been idle for so long. stop ends the watch.
 func (l *life) watch(timeout time.Duration, end func()) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,10 +118,7 @@ func (l *life) watch(timeout time.Duration, end func()) (stop func()) {
 	timer = time.AfterFunc(timeout, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		left := timeout
-		if !l.taking && l.owed == 0 {
-			left -= time.Since(l.quiet)
-		}
+		left := timeout - l.idleLocked()
 		switch {
 		case stopped:
 		case left > 0:
@@ -99,6 +133,15 @@ func (l *life) watch(timeout time.Duration, end func()) (stop func()) {
 		stopped = true
 		timer.Stop()
 	}
+}
+
+// clientReader reads what the client sends, and lets life know when nothing comes.
+type clientReader struct{ c *Conn }
+
+func (r clientReader) Read(p []byte) (int, error) {
+	r.c.life.listen()
+	defer r.c.life.heard()
+	return r.c.client.Read(p)
 }
 
 // farewell is how long a drained connection waits for the client to hang up. Closing with its bytes unread would send a reset, and that may overtake the last response.

@@ -1,9 +1,11 @@
 package clientconn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +126,67 @@ func TestIdleTimeout(t *testing.T) {
 			t.Error("still open")
 		}
 	})
+}
+
+// A request whose rest does not come is no reason to stay; one that comes slowly is. Which side of the header the client stops at makes no difference.
+func TestHalfARequestIsIdle(t *testing.T) {
+	frame := []byte("\x00\x00\x00\x14\x00\x03\x00\x01\x00\x00\x00\x01\x00\x02meABCDEFGH")
+	for _, sent := range []int{4, 5, 11, 16, len(frame) - 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := rigOver(t, pipePair, handlerFuncs{}, Options{IdleTimeout: time.Minute})
+			go io.Copy(io.Discard, r.broker)
+			for _, b := range frame[:sent] {
+				time.Sleep(50 * time.Second)
+				if _, err := r.client.Write([]byte{b}); err != nil {
+					t.Fatal("closed while the client was sending: ", err)
+				}
+			}
+			if err := <-r.done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What the kernel moves is looked at too.
+func TestHalfASplicedRequestIsSilent(t *testing.T) {
+	client, src := tcpPair(t)
+	dst, broker := tcpPair(t)
+	defer func() {
+		for _, c := range []net.Conn{client, src, dst, broker} {
+			c.Close()
+		}
+	}()
+	l := newLife()
+	silent := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.silent.IsZero()
+	}
+	body := bytes.Repeat([]byte("body"), 3*heardEvery/4)
+	got := make(chan []byte)
+	go func() {
+		b := make([]byte, len(body))
+		io.ReadFull(broker, b)
+		got <- b
+	}()
+	moved := make(chan error)
+	go func() { moved <- stream{src: tcpOf(src), dst: tcpOf(dst), life: l}.splice(len(body)) }()
+	if _, err := client.Write(body[:len(body)-1]); err != nil {
+		t.Fatal(err)
+	}
+	for !silent() {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := client.Write(body[len(body)-1:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-moved; err != nil || silent() {
+		t.Error(err, silent())
+	}
+	if !bytes.Equal(<-got, body) {
+		t.Error("other bytes")
+	}
 }
 
 // The watch in virtual time: it ends a connection when it has been quiet for the whole time, and not before.

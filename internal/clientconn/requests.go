@@ -38,7 +38,7 @@ type requestReader struct {
 }
 
 func (c *Conn) readRequests(h Handler) error {
-	r := &requestReader{c: c, h: h, br: bufio.NewReaderSize(c.client, smallBuffer), failed: make(chan error, 1)}
+	r := &requestReader{c: c, h: h, br: bufio.NewReaderSize(clientReader{c}, smallBuffer), failed: make(chan error, 1)}
 	err := r.run()
 	c.Close()
 	if r.answering != nil {
@@ -268,6 +268,7 @@ func (r *requestReader) handshake(size int) error {
 	case <-r.c.ctx.Done():
 		return ErrClosed
 	}
+	r.c.life.blind()
 	_, err = io.Copy(r.c.upstream, r.br)
 	return err
 }
@@ -290,14 +291,14 @@ func (r *requestReader) forwardStream(size int, s *slot, p *pending) error {
 			}
 			putRequestCorrelationID(b, correlationID)
 		}
-		return stream{from: r.br, src: r.c.clientTCP, dst: r.c.upstreamTCP, write: r.c.writeUpstream}.pass(left)
+		return stream{from: r.br, src: r.c.clientTCP, dst: r.c.upstreamTCP, write: r.c.writeUpstream, life: r.c.life}.pass(left)
 	})
 }
 
 // roomFor changes to the larger buffer behind a large request, when the smaller one happens to be empty.
 func (r *requestReader) roomFor(size int) {
 	if size >= spliceFrom && r.br.Size() < largeBuffer && r.br.Buffered() == 0 {
-		r.br = bufio.NewReaderSize(r.c.client, largeBuffer)
+		r.br = bufio.NewReaderSize(clientReader{r.c}, largeBuffer)
 	}
 }
 

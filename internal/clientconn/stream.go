@@ -16,6 +16,7 @@ type stream struct {
 	src, dst *net.TCPConn // from's socket and write's, if the kernel may move bytes between them; else nil
 	see      func([]byte) error
 	skip     Skipper
+	life     *life // told while the client's bytes are waited for; nil: they are not the client's
 }
 
 // pass moves n bytes.
@@ -50,11 +51,28 @@ func (s stream) unseen(n int) int {
 	return min(n, s.skip.Ahead())
 }
 
+// heardEvery is how much of a request the kernel moves in one go: in between it is known that the client is still sending.
+const heardEvery = 1 << 20
+
 // splice has the kernel move bytes: nothing of theirs is in the buffer.
 func (s stream) splice(n int) error {
 	if s.see != nil {
 		s.skip.Skip(n)
 	}
+	if s.life == nil {
+		return s.move(n)
+	}
+	defer s.life.heard()
+	for ; n > 0; n -= min(n, heardEvery) {
+		s.life.listen()
+		if err := s.move(min(n, heardEvery)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s stream) move(n int) error {
 	m, err := s.dst.ReadFrom(&io.LimitedReader{R: s.src, N: int64(n)})
 	if err == nil && m < int64(n) {
 		err = io.ErrUnexpectedEOF
