@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/broker"
@@ -165,14 +164,8 @@ func openRemote(ctx context.Context, cfg *config.Broker, signer *fileserver.Sign
 	return far.Manager(m), opened, nil
 }
 
-// front is the broker's HTTP side: signed locations of a directory store, metrics, health. All of it is optional.
-type front struct {
-	listener net.Listener // nil without http.listen
-	server   *httpServer  // nil before start
-	mux      *http.ServeMux
-	files    *fileserver.Handler
-	signer   *fileserver.Signer // nil if nothing signs for the directory
-}
+// front is the broker's HTTP side.
+type front struct{ httpFront }
 
 // Files of the data directory that have to do with a directory store; a store process (rewind store) shares them.
 const (
@@ -181,18 +174,15 @@ const (
 )
 
 func newFront(cfg *config.Broker, reg *prometheus.Registry) (f *front, err error) {
-	f = &front{mux: http.NewServeMux()}
+	f = new(front)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if cfg.HTTPListen != "" {
-		if f.listener, err = net.Listen("tcp", cfg.HTTPListen); err != nil {
-			return f, fmt.Errorf("listening for HTTP: %w", err)
-		}
+	if err := f.open(cfg.HTTPListen, reg); err != nil {
+		return f, err
 	}
-	f.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 	f.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	dir, ok := strings.CutPrefix(cfg.Store, "file://")
 	if !ok {
@@ -216,12 +206,7 @@ func newFront(cfg *config.Broker, reg *prometheus.Registry) (f *front, err error
 	if err != nil {
 		return f, fmt.Errorf("store %q: %w", cfg.Store, err)
 	}
-	if f.files, err = fileserver.NewHandler(u.Path, filepath.Join(cfg.DataDir, idFile), f.signer); err != nil {
-		return f, err
-	}
-	far := distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate}
-	f.mux.Handle("/", far.Handler(f.files))
-	return f, nil
+	return f, f.serveFiles(u.Path, filepath.Join(cfg.DataDir, idFile), distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate})
 }
 
 // advertised is the host and port in signed locations: http.advertised.listener, or else the host that clients are told with the port of
@@ -242,31 +227,4 @@ func (f *front) advertised(cfg *config.Broker) (string, error) {
 		return "", fmt.Errorf("http.listen: clients cannot be told %q; set http.advertised.listener or advertised.listeners to a host that they reach", told)
 	}
 	return net.JoinHostPort(host, strconv.Itoa(f.listener.Addr().(*net.TCPAddr).Port)), nil
-}
-
-func (f *front) start() {
-	if f.listener != nil {
-		f.server = startHTTP(f.listener, f.mux)
-	}
-}
-
-func (f *front) addr() string {
-	if f.listener == nil {
-		return ""
-	}
-	return f.listener.Addr().String()
-}
-
-func (f *front) close() error {
-	var errs []error
-	switch {
-	case f.server != nil:
-		errs = append(errs, f.server.stop())
-	case f.listener != nil:
-		errs = append(errs, f.listener.Close())
-	}
-	if f.files != nil {
-		errs = append(errs, f.files.Close())
-	}
-	return errors.Join(errs...)
 }

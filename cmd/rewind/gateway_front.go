@@ -13,36 +13,28 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/distance"
 	"github.com/rewind-kafka/rewind/internal/fileserver"
 )
 
-// gatewayFront is the gateway's HTTP side: metrics, health, and signed locations of a directory store.
+// gatewayFront is the gateway's HTTP side.
 type gatewayFront struct {
-	listener net.Listener // nil without http.listen
-	server   *httpServer  // nil before start
-	mux      *http.ServeMux
-	files    *fileserver.Handler
-	signer   *fileserver.Signer // nil if nothing signs for the directory
-	healthy  atomic.Pointer[func(io.Writer) error]
+	httpFront
+	healthy atomic.Pointer[func(io.Writer) error]
 }
 
 func newGatewayFront(cfg *config.Gateway, reg *prometheus.Registry) (f *gatewayFront, err error) {
-	f = &gatewayFront{mux: http.NewServeMux()}
+	f = new(gatewayFront)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if cfg.HTTPListen != "" {
-		if f.listener, err = net.Listen("tcp", cfg.HTTPListen); err != nil {
-			return f, fmt.Errorf("listening for HTTP: %w", err)
-		}
+	if err := f.open(cfg.HTTPListen, reg); err != nil {
+		return f, err
 	}
-	f.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
 	f.mux.HandleFunc("GET /healthz", f.serveHealth)
 	return f, f.serveDirectory(cfg)
 }
@@ -71,12 +63,7 @@ func (f *gatewayFront) serveDirectory(cfg *config.Gateway) error {
 	if f.signer, err = fileserver.NewSigner(key, &url.URL{Scheme: "http", Host: at}, nil); err != nil {
 		return err
 	}
-	if f.files, err = fileserver.NewHandler(u.Path, "", f.signer); err != nil {
-		return err
-	}
-	far := distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate}
-	f.mux.Handle("/", far.Handler(f.files))
-	return nil
+	return f.serveFiles(u.Path, "", distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate})
 }
 
 // health says how the gateway is asked whether clients are served; it may write lines that say more.
@@ -94,31 +81,4 @@ func (f *gatewayFront) serveHealth(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	io.WriteString(w, "ok\n"+more.String())
-}
-
-func (f *gatewayFront) start() {
-	if f.listener != nil {
-		f.server = startHTTP(f.listener, f.mux)
-	}
-}
-
-func (f *gatewayFront) addr() string {
-	if f.listener == nil {
-		return ""
-	}
-	return f.listener.Addr().String()
-}
-
-func (f *gatewayFront) close() error {
-	var errs []error
-	switch {
-	case f.server != nil:
-		errs = append(errs, f.server.stop())
-	case f.listener != nil:
-		errs = append(errs, f.listener.Close())
-	}
-	if f.files != nil {
-		errs = append(errs, f.files.Close())
-	}
-	return errors.Join(errs...)
 }
