@@ -38,6 +38,9 @@ type demand struct {
 
 func (d *demand) committed() bool { return d.isolation == 1 }
 
+// done tells whether there is nothing more to ask the broker on its behalf.
+func (d *demand) done() bool { return d.asked.Load() && (d.read.Load() || d.enough()) }
+
 // enough tells whether the broker has brought what the client waits for.
 func (d *demand) enough() bool {
 	total := 0

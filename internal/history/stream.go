@@ -38,6 +38,8 @@ func (p *partition) upstreamOnly() bool {
 // have said something else; the first stream after it begins the broker's session anew, and so tells all. It is called with tail.use held.
 func (c *Conn) stream(ctx context.Context, d *demand, req *kmsg.FetchRequest, f *session.Fetch, correlationID int32) (clientconn.Answer, error) {
 	c.mixes(false)
+	d.asked.Store(true) // of the tail nothing is wanted, whoever kicks it
+	d.read.Store(true)
 	t := c.tail
 	sessionless := f.SessionID == 0
 	client := &t.session

@@ -85,8 +85,13 @@ func (t *tail) poll(ctx context.Context) bool {
 	t.mu.Lock()
 	d := t.demand
 	t.mu.Unlock()
-	if d.asked.Load() && (d.read.Load() || d.enough()) {
+	if d.done() {
 		return false // what is left to ask for would hold up the client's next question
+	}
+	t.use.Lock()
+	defer t.use.Unlock()
+	if d.done() {
+		return false // the answer was streamed meanwhile
 	}
 	wanted, besides := t.wanted(d)
 	wait := time.Until(d.deadline)
@@ -94,8 +99,6 @@ func (t *tail) poll(ctx context.Context) bool {
 	if len(wanted) == 0 || ctx.Err() != nil || over && d.asked.Load() {
 		return false
 	}
-	t.use.Lock()
-	defer t.use.Unlock()
 	t.inStep.Store(false)
 	d.asked.Store(true)
 	minBytes, full := d.minBytes, true
