@@ -257,37 +257,3 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("asked for controllers: error %d", got.ErrorCode)
 	}
 }
-
-// TestNoTransactions: they are refused for good, not faked.
-func TestNoTransactions(t *testing.T) {
-	b := startBroker(t, t.TempDir())
-	b.createTopic(t, "t", 1)
-	c := b.raw(t)
-	find := kmsg.NewPtrFindCoordinatorRequest()
-	find.SetVersion(4)
-	find.CoordinatorType, find.CoordinatorKeys = 1, []string{"tx"}
-	if got := c.ask(t, find).(*kmsg.FindCoordinatorResponse).Coordinators[0]; got.ErrorCode != errUnsupportedVersion {
-		t.Errorf("coordinator of a transactional id: error %d", got.ErrorCode)
-	}
-	init := kmsg.NewPtrInitProducerIDRequest()
-	init.SetVersion(4)
-	init.TransactionalID = kmsg.StringPtr("tx")
-	if got := c.ask(t, init).(*kmsg.InitProducerIDResponse); got.ErrorCode != errUnsupportedVersion || got.ProducerID != -1 {
-		t.Errorf("producer id for a transactional id: %+v", got)
-	}
-	produce := kmsg.NewPtrProduceRequest()
-	produce.SetVersion(9)
-	produce.Acks, produce.TransactionID = -1, kmsg.StringPtr("tx")
-	rt := kmsg.NewProduceRequestTopic()
-	rt.Topic = "t"
-	rt.Partitions = append(rt.Partitions, kmsg.ProduceRequestTopicPartition{Records: []byte("x")})
-	produce.Topics = append(produce.Topics, rt)
-	if got := c.ask(t, produce).(*kmsg.ProduceResponse).Topics[0].Partitions[0]; got.ErrorCode != errInvalidTxnState {
-		t.Errorf("transactional produce: error %d", got.ErrorCode)
-	}
-	for key := range b.apis {
-		if key >= 24 && key <= 28 || key == 68 || key == 69 {
-			t.Errorf("%s is listed", kmsg.NameForKey(key))
-		}
-	}
-}

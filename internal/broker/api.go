@@ -61,6 +61,7 @@ func (b *Broker) apiTable() map[int16]api {
 	var list []api
 	list = append(list, b.coreHandlers()...)
 	list = append(list, b.groupHandlers()...)
+	list = append(list, b.transactionHandlers()...)
 	list = append(list, b.configHandlers()...)
 	list = append(list, b.aclHandlers()...)
 	table := make(map[int16]api, len(list))

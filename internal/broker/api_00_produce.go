@@ -18,7 +18,7 @@ import (
 
 // Produce, versions 3 to 13. acks=all is answered after the records are on stable storage (acks.all.sync), acks=1 after they are in the page cache. While
 // one request waits for the disk, those behind it on the connection are appended already, so that one sync serves them all. Internal topics are refused
-// with INVALID_TOPIC_EXCEPTION. Transactional batches are refused as long as there are no transactions.
+// with INVALID_TOPIC_EXCEPTION. For transactional batches see produce_transactional.go.
 
 const (
 	acksAll    = -1
@@ -29,18 +29,19 @@ const (
 	firstProduceWithZstd = 7
 )
 
-func (b *Broker) handleProduce(_ context.Context, c *conn, req *kmsg.ProduceRequest) (reply, error) {
+func (b *Broker) handleProduce(ctx context.Context, c *conn, req *kmsg.ProduceRequest) (reply, error) {
 	resp := kmsg.NewPtrProduceResponse()
 	r := &produced{Response: resp, timeout: time.Duration(max(req.TimeoutMillis, 0)) * time.Millisecond}
 	sync := req.Acks == acksAll && b.config().AcksAllSync
 	var failed error
+	denied := hasTransactional(req) && (req.TransactionID == nil || !b.allowedTransaction(c, acl.Write, *req.TransactionID))
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		out := kmsg.NewProduceResponseTopic()
 		out.Topic, out.TopicID = t.Topic, t.TopicID
 		out.Partitions = make([]kmsg.ProduceResponseTopicPartition, len(t.Partitions))
 		for j := range t.Partitions {
-			p, info, err := b.produce(c, req, t, &t.Partitions[j], &out.Partitions[j])
+			p, info, err := b.produce(ctx, c, req, denied, t, &t.Partitions[j], &out.Partitions[j])
 			if err != nil && failed == nil {
 				failed = err
 			}
@@ -61,7 +62,7 @@ func (b *Broker) handleProduce(_ context.Context, c *conn, req *kmsg.ProduceRequ
 	return nil, nil
 }
 
-func (b *Broker) produce(c *conn, req *kmsg.ProduceRequest, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (*partition, partlog.AppendInfo, error) {
+func (b *Broker) produce(ctx context.Context, c *conn, req *kmsg.ProduceRequest, denied bool, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (*partition, partlog.AppendInfo, error) {
 	out.Default()
 	out.Partition, out.BaseOffset, out.LogAppendTime, out.LogStartOffset = in.Partition, -1, -1, -1
 	fail := func(code int16, err error) (*partition, partlog.AppendInfo, error) {
@@ -76,6 +77,9 @@ func (b *Broker) produce(c *conn, req *kmsg.ProduceRequest, t *kmsg.ProduceReque
 	default:
 		return fail(code, errors.New("no such topic or partition"))
 	}
+	if denied {
+		return fail(errTransactionalIDDenied, errTxnDenied)
+	}
 	if code, err := checkProduce(req, p, in.Records); err != nil {
 		return fail(code, err)
 	}
@@ -86,15 +90,16 @@ func (b *Broker) produce(c *conn, req *kmsg.ProduceRequest, t *kmsg.ProduceReque
 		out.LogStartOffset = p.log.Offsets().LogStart
 		return fail(code, err)
 	}
-	info, err := p.log.Append(in.Records, partlog.Client)
+	info, err := b.appendProduced(ctx, req, p, in.Records)
 	if err != nil {
 		if errors.Is(err, partlog.ErrStorage) {
 			b.log.Error("appending", "partition", p.tp.String(), "err", err)
 		}
-		if code := appendError(err); code != errCorruptMessage && code != errMessageTooLarge && code != errRecordListTooLarge && code != errStorage {
+		code := produceCode(err, req.Version)
+		if !errors.As(err, new(verificationError)) && code != errCorruptMessage && code != errMessageTooLarge && code != errRecordListTooLarge && code != errStorage {
 			out.LogStartOffset = p.log.Offsets().LogStart
 		}
-		return fail(appendError(err), err)
+		return fail(code, err)
 	}
 	b.metrics.produced(len(in.Records))
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = info.BaseOffset, info.LogAppendTimeMs, info.LogStartOffset
@@ -111,8 +116,6 @@ func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16
 		return errInvalidRequiredAcks, fmt.Errorf("acks %d, -1, 0 and 1 are known", req.Acks)
 	case p.internal:
 		return errInvalidTopic, fmt.Errorf("%s is internal", p.tp.Topic)
-	case req.TransactionID != nil:
-		return errInvalidTxnState, errors.New("transactions are not supported by this broker")
 	case len(records) == 0:
 		return errInvalidRecord, errors.New("no records for the partition")
 	}
@@ -122,9 +125,6 @@ func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16
 	h, err := batch.ParseHeader(records)
 	if err != nil {
 		return errNone, nil // the log says what is wrong
-	}
-	if h.IsTransactional() {
-		return errInvalidTxnState, errors.New("transactions are not supported by this broker")
 	}
 	if h.Codec() == codecZstd && req.Version < firstProduceWithZstd {
 		return errUnsupportedCompression, fmt.Errorf("zstd needs Produce version %d", firstProduceWithZstd)

@@ -11,12 +11,12 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// OffsetFetch, versions 1 to 10. RequireStable changes nothing: there are no transactions whose offsets could be pending.
+// OffsetFetch, versions 1 to 10.
 
 func (b *Broker) handleOffsetFetch(ctx context.Context, c *conn, req *kmsg.OffsetFetchRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetFetchResponse()
 	for _, g := range req.Groups {
-		resp.Groups = append(resp.Groups, b.fetchGroup(ctx, c, &g, req.Version))
+		resp.Groups = append(resp.Groups, b.fetchGroup(ctx, c, &g, req))
 	}
 	if req.Version < 8 {
 		b.fetchOneGroup(ctx, c, req, resp)
@@ -33,7 +33,7 @@ func (b *Broker) fetchOneGroup(ctx context.Context, c *conn, req *kmsg.OffsetFet
 	for _, t := range req.Topics {
 		asked.Topics = append(asked.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
 	}
-	g := b.fetchGroup(ctx, c, &asked, req.Version)
+	g := b.fetchGroup(ctx, c, &asked, req)
 	resp.ErrorCode = g.ErrorCode
 	if req.Version < 2 && g.ErrorCode != errNone { // an error has no place of its own there
 		g.Topics = failedTopics(&asked, g.ErrorCode)
@@ -62,7 +62,7 @@ func failedTopics(asked *kmsg.OffsetFetchRequestGroup, code int16) []kmsg.Offset
 	return out
 }
 
-func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetchRequestGroup, version int16) kmsg.OffsetFetchResponseGroup {
+func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetchRequestGroup, req *kmsg.OffsetFetchRequest) kmsg.OffsetFetchResponseGroup {
 	out := kmsg.NewOffsetFetchResponseGroup()
 	out.Group = asked.Group
 	if !b.allowedGroup(c, acl.Describe, asked.Group) {
@@ -71,11 +71,11 @@ func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetc
 	}
 	err := b.groups.look(ctx, asked.Group, func(g *group.Group) {
 		if asked.Topics == nil {
-			out.Topics = b.allOffsets(c, g, version)
+			out.Topics = b.allOffsets(c, g, req.Version, req.RequireStable)
 			return
 		}
 		for i := range asked.Topics {
-			out.Topics = append(out.Topics, b.topicOffsets(c, g, &asked.Topics[i], version))
+			out.Topics = append(out.Topics, b.topicOffsets(c, g, &asked.Topics[i], req.Version, req.RequireStable))
 		}
 	})
 	out.ErrorCode = groupCode(err)
@@ -85,7 +85,7 @@ func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetc
 	return out
 }
 
-func (b *Broker) topicOffsets(c *conn, g *group.Group, asked *kmsg.OffsetFetchRequestGroupTopic, version int16) kmsg.OffsetFetchResponseGroupTopic {
+func (b *Broker) topicOffsets(c *conn, g *group.Group, asked *kmsg.OffsetFetchRequestGroupTopic, version int16, stable bool) kmsg.OffsetFetchResponseGroupTopic {
 	out := kmsg.OffsetFetchResponseGroupTopic{Topic: asked.Topic, TopicID: asked.TopicID}
 	name, code := asked.Topic, errNone
 	if version >= 10 {
@@ -96,13 +96,13 @@ func (b *Broker) topicOffsets(c *conn, g *group.Group, asked *kmsg.OffsetFetchRe
 		code = errTopicAuthorization
 	}
 	for _, p := range asked.Partitions {
-		out.Partitions = append(out.Partitions, offsetOf(g, group.TopicPartition{Topic: name, Partition: p}, code))
+		out.Partitions = append(out.Partitions, offsetOf(g, group.TopicPartition{Topic: name, Partition: p}, code, stable))
 	}
 	return out
 }
 
 // allOffsets are a group's offsets, those of deleted topics left out where topics are named by id.
-func (b *Broker) allOffsets(c *conn, g *group.Group, version int16) []kmsg.OffsetFetchResponseGroupTopic {
+func (b *Broker) allOffsets(c *conn, g *group.Group, version int16, stable bool) []kmsg.OffsetFetchResponseGroupTopic {
 	if g == nil {
 		return nil
 	}
@@ -121,14 +121,18 @@ func (b *Broker) allOffsets(c *conn, g *group.Group, version int16) []kmsg.Offse
 			out = append(out, kmsg.OffsetFetchResponseGroupTopic{Topic: tp.Topic, TopicID: t.ID})
 		}
 		ot := &out[len(out)-1]
-		ot.Partitions = append(ot.Partitions, offsetOf(g, tp, errNone))
+		ot.Partitions = append(ot.Partitions, offsetOf(g, tp, errNone, stable))
 	}
 	return out
 }
 
-func offsetOf(g *group.Group, tp group.TopicPartition, code int16) kmsg.OffsetFetchResponseGroupTopicPartition {
+// offsetOf is a committed offset; stable: one that an open transaction may yet change is not to be told (KIP-447).
+func offsetOf(g *group.Group, tp group.TopicPartition, code int16, stable bool) kmsg.OffsetFetchResponseGroupTopicPartition {
 	if g == nil || code != errNone {
 		return noOffset(tp.Partition, code)
+	}
+	if stable && g.Unstable(tp) {
+		return noOffset(tp.Partition, errUnstableOffsetCommit)
 	}
 	o, ok := g.Offset(tp)
 	if !ok {

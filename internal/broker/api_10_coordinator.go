@@ -8,11 +8,12 @@ import (
 	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
-// FindCoordinator, versions 0 to 6. This node coordinates every group. There are no transactions yet: a transactional id is answered with
-// UNSUPPORTED_VERSION, which clients take as final.
+// FindCoordinator, versions 0 to 6. This node coordinates every group and every transaction. A share group is answered with UNSUPPORTED_VERSION, which
+// clients take as final.
 
 const (
 	coordinatorGroup = 0
+	coordinatorTxn   = 1
 	coordinatorShare = 2 // the last type that Kafka knows
 )
 
@@ -21,15 +22,15 @@ func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.Fin
 	host, port := b.advertised(c)
 	var code int16
 	var message *string
-	if req.Version >= 1 && req.CoordinatorType != coordinatorGroup {
-		code, message = errUnsupportedVersion, kmsg.StringPtr("transactions and share groups are not supported by this broker")
+	if req.Version >= 1 && req.CoordinatorType != coordinatorGroup && req.CoordinatorType != coordinatorTxn {
+		code, message = errUnsupportedVersion, kmsg.StringPtr("share groups are not supported by this broker")
 		if req.CoordinatorType < 0 || req.CoordinatorType > coordinatorShare {
 			code, message = errInvalidRequest, kmsg.StringPtr("the coordinator type is not known")
 		}
 	}
 	if req.Version < 4 {
-		if code == errNone && !b.allowedGroup(c, acl.Describe, req.CoordinatorKey) {
-			code, message = errGroupAuthorization, kmsg.StringPtr(groupDenied)
+		if code == errNone {
+			code, message = b.coordinatorDenied(c, req, req.CoordinatorKey)
 		}
 		resp.ErrorCode, resp.ErrorMessage, resp.NodeID = code, message, -1
 		if code == errNone {
@@ -39,8 +40,8 @@ func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.Fin
 	}
 	for _, k := range req.CoordinatorKeys {
 		code, message := code, message
-		if code == errNone && !b.allowedGroup(c, acl.Describe, k) {
-			code, message = errGroupAuthorization, kmsg.StringPtr(groupDenied)
+		if code == errNone {
+			code, message = b.coordinatorDenied(c, req, k)
 		}
 		out := kmsg.NewFindCoordinatorResponseCoordinator()
 		out.Key, out.NodeID, out.Port, out.ErrorCode, out.ErrorMessage = k, -1, -1, code, message
@@ -50,4 +51,15 @@ func (b *Broker) handleFindCoordinator(_ context.Context, c *conn, req *kmsg.Fin
 		resp.Coordinators = append(resp.Coordinators, out)
 	}
 	return resp, nil
+}
+
+// coordinatorDenied: whoever may not know of a group or a transactional id may not know its coordinator.
+func (b *Broker) coordinatorDenied(c *conn, req *kmsg.FindCoordinatorRequest, key string) (int16, *string) {
+	switch txn := req.Version >= 1 && req.CoordinatorType == coordinatorTxn; {
+	case txn && !b.allowedTransaction(c, acl.Describe, key):
+		return errTransactionalIDDenied, kmsg.StringPtr("not authorized for the transactional id")
+	case !txn && !b.allowedGroup(c, acl.Describe, key):
+		return errGroupAuthorization, kmsg.StringPtr(groupDenied)
+	}
+	return errNone, nil
 }

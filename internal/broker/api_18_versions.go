@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/coord/txn"
 )
 
 // ApiVersions, versions 0 to 4. A newer version is answered in version 0 with error 35 and the key list (KIP-511).
@@ -29,11 +31,21 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 		}
 		resp.ApiKeys = append(resp.ApiKeys, k)
 	}
+	resp.FinalizedFeaturesEpoch = featuresEpoch
+	if req.Version >= 4 { // before, a smallest version of 0 could not be told
+		resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: transactionVersion, MaxVersion: int16(txn.V2)}}
+	}
+	resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{{Name: transactionVersion, MaxVersionLevel: int16(txn.V2), MinVersionLevel: int16(txn.V2)}}
 	slices.SortFunc(resp.ApiKeys, func(a, b kmsg.ApiVersionsResponseApiKey) int { return int(a.ApiKey) - int(b.ApiKey) })
 	return resp, nil
 }
 
-const maxApiVersions = 4
+const (
+	maxApiVersions = 4
+	// transactionVersion is the feature that tells clients to run transactions of the second version (KIP-890).
+	transactionVersion = "transaction.version"
+	featuresEpoch      = 0
+)
 
 // softwareName is what a client may call itself and its version (KIP-511).
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)

@@ -2,39 +2,57 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/coord/txn"
 )
 
-// InitProducerId, versions 0 to 5. There are no transactions yet: a transactional id is answered with UNSUPPORTED_VERSION, which clients take as final.
+// InitProducerId, versions 0 to 5. A client that takes over an open transaction waits a little for its abort before it is told to come again.
 
-func (b *Broker) handleInitProducerID(_ context.Context, c *conn, req *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
+const firstInitWithFenced = 4
+
+func (b *Broker) handleInitProducerID(ctx context.Context, c *conn, req *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrInitProducerIDResponse()
-	resp.ProducerID, resp.ProducerEpoch = -1, -1
-	if req.TransactionalID != nil {
-		resp.ErrorCode = errUnsupportedVersion
-		if *req.TransactionalID == "" {
-			resp.ErrorCode = errInvalidRequest
-		}
-		return resp, nil
-	}
-	if !b.allowedCluster(c, acl.IdempotentWrite) && !b.allowedOnAny(c, acl.Write, acl.Topic) {
-		resp.ErrorCode = errClusterAuthorization
-		return resp, nil
+	p, code := b.initProducer(ctx, c, req)
+	resp.ProducerID, resp.ProducerEpoch, resp.ErrorCode = p.ID, p.Epoch, code
+	return resp, nil
+}
+
+func (b *Broker) initProducer(ctx context.Context, c *conn, req *kmsg.InitProducerIDRequest) (txn.Producer, int16) {
+	none := txn.Producer{ID: txn.NoID, Epoch: txn.NoEpoch}
+	switch id := req.TransactionalID; {
+	case id != nil && *id == "":
+		return none, errInvalidRequest
+	case id != nil && !b.allowedTransaction(c, acl.Write, *id):
+		return none, errTransactionalIDDenied
+	case id == nil && !b.allowedCluster(c, acl.IdempotentWrite) && !b.allowedOnAny(c, acl.Write, acl.Topic):
+		return none, errClusterAuthorization
 	}
 	if (req.ProducerID < 0) != (req.ProducerEpoch < 0) {
-		resp.ErrorCode = errInvalidRequest // one without the other
-		return resp, nil
+		return none, errInvalidRequest // one without the other
 	}
-	// A producer that sends the id it has wants a higher epoch; without a transactional id Kafka gives it a new id.
-	id, err := b.producerIDs.next()
+	if req.TransactionalID == nil {
+		// A producer that sends the id it has wants a higher epoch; without a transactional id Kafka gives it a new id.
+		id, err := b.producerIDs.next()
+		if err != nil {
+			b.log.Error("handing out a producer id", "err", err)
+			return none, errStorage
+		}
+		return txn.Producer{ID: id}, errNone
+	}
+	var expected *txn.Producer
+	if req.ProducerID >= 0 {
+		expected = &txn.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}
+	}
+	r, err := b.txns.ask(ctx, *req.TransactionalID, true, func(k *txnCall) txn.Command {
+		return &txn.Init{Token: k, Timeout: time.Duration(req.TransactionTimeoutMillis) * time.Millisecond, Expected: expected, NewID: txn.NoID}
+	})
 	if err != nil {
-		b.log.Error("handing out a producer id", "err", err)
-		resp.ErrorCode = errStorage
-		return resp, nil
+		return none, txnCode(err)
 	}
-	resp.ProducerID, resp.ProducerEpoch = id, 0
-	return resp, nil
+	result := r.(txn.InitResult)
+	return result.Producer, txnCodeFor(result.Err, req.Version, firstInitWithFenced)
 }

@@ -53,6 +53,7 @@ type Broker struct {
 	producerIDs *producerIDs
 	sessions    *session.Cache
 	groups      *groupService
+	txns        *txnService
 	responses   *fetch.Memory
 	scratches   scratches
 	remote      *remoteSide // nil without remote storage
@@ -155,6 +156,7 @@ func (b *Broker) open() error {
 	if err := b.openGroups(); err != nil {
 		return err
 	}
+	b.openTransactions()
 	b.apis = b.apiTable()
 	return nil
 }
@@ -248,6 +250,7 @@ func (b *Broker) close() error {
 	}
 	b.background.Wait()
 	b.closeDoors()
+	b.closeTransactions() // first: they are completed through the groups
 	b.closeGroups()
 	if b.remote != nil {
 		b.remote.close()
@@ -267,6 +270,7 @@ func (b *Broker) close() error {
 func (b *Broker) abandon() error {
 	var errs []error
 	b.closeDoors()
+	b.closeTransactions()
 	b.closeGroups()
 	if b.remote != nil {
 		b.remote.close()

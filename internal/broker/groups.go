@@ -23,6 +23,8 @@ var errInvalidGroup = errors.New("invalid group id")
 // offsetsLog is what a coordinator needs of one partition of __consumer_offsets.
 type offsetsLog interface {
 	Append(records []byte, origin partlog.Origin) (partlog.AppendInfo, error)
+	AppendVerified(records []byte, origin partlog.Origin, g partlog.Guard) (partlog.AppendInfo, error)
+	Guard(producerID int64, epoch int16) (g partlog.Guard, open bool)
 	Sync(ctx context.Context, offset int64) error
 	Read(offset int64, limit int, upTo int64, whole bool) (partlog.Data, error)
 	Offsets() partlog.Offsets

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,10 @@ type coordinator struct {
 	state  atomic.Int32
 
 	groups map[string]*group.Group
+	// producers are those with an open transaction here, and the groups that have offsets of it.
+	producers map[int64]map[string]struct{}
+	// guard is that of the transactional commit that is being taken.
+	guard partlog.Guard
 	// due is when each group's Tick is due, as far as it has one.
 	due map[string]time.Time
 	// expiry is when offsets are looked through for expired ones.
@@ -35,7 +40,7 @@ const (
 const queuedEvents = 128
 
 func newCoordinator(s *groupService, number int32, log offsetsLog) *coordinator {
-	c := &coordinator{s: s, number: number, log: log, events: make(chan func(), queuedEvents), groups: map[string]*group.Group{}, due: map[string]time.Time{}}
+	c := &coordinator{s: s, number: number, log: log, events: make(chan func(), queuedEvents), groups: map[string]*group.Group{}, producers: map[int64]map[string]struct{}{}, due: map[string]time.Time{}}
 	if o := log.Offsets(); o.LogStart == o.LogEnd {
 		c.state.Store(coordinatorReady) // nothing to read: the first client of a new node is not told to wait
 	}
@@ -170,12 +175,19 @@ func (c *coordinator) groupConfig() group.Config {
 
 // settle appends what a step wants written and sends its replies.
 func (c *coordinator) settle(id string, g *group.Group, o group.Output) {
-	end, err := c.append(o.Records)
+	end, err := c.append(&o)
 	if err != nil {
-		c.s.log.Error("writing to the log of consumer groups", "group", id, "partition", c.number, "err", err)
+		level := slog.LevelError
+		if errors.Is(err, partlog.ErrUnverified) || errors.Is(err, partlog.ErrInvalidProducerEpoch) {
+			level = slog.LevelDebug // the client's business
+		}
+		c.s.log.Log(c.s.ctx, level, "writing to the log of consumer groups", "group", id, "partition", c.number, "err", err)
 		o = g.Failed(c.s.now(), o, failure(err))
 		// What taking the step back wants written would fail alike. It describes an empty group at most, which the next start finds out itself.
 		end = 0
+	}
+	if err == nil && o.Producer != nil {
+		c.noteProducer(o.Producer.ID, id)
 	}
 	for _, r := range o.Replies {
 		r.Token.(*call).answer <- answered{r.Result, end}
@@ -197,15 +209,25 @@ func failure(err error) error {
 	if errors.Is(err, partlog.ErrMessageTooLarge) || errors.Is(err, partlog.ErrBatchListTooLarge) {
 		return group.ErrTooLarge
 	}
+	if errors.Is(err, partlog.ErrUnverified) || errors.Is(err, partlog.ErrInvalidProducerEpoch) {
+		return err
+	}
 	return group.ErrNotAvailable
 }
 
-// append writes records as one batch and returns where the log ends then.
-func (c *coordinator) append(records []group.Record) (int64, error) {
-	if len(records) == 0 {
+// append writes a step's records as one batch and returns where the log ends then.
+func (c *coordinator) append(o *group.Output) (int64, error) {
+	if len(o.Records) == 0 {
 		return 0, nil
 	}
-	info, err := c.log.Append(encodeBatch(records, c.s.now().UnixMilli()), partlog.Internal)
+	b := encodeBatchOf(o.Producer, o.Records, c.s.now().UnixMilli())
+	var info partlog.AppendInfo
+	var err error
+	if o.Producer == nil {
+		info, err = c.log.Append(b, partlog.Internal)
+	} else {
+		info, err = c.log.AppendVerified(b, partlog.Internal, c.guard)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -215,17 +237,10 @@ func (c *coordinator) append(records []group.Record) (int64, error) {
 // load replays the log.
 func (c *coordinator) load() error {
 	var r replay
-	r.groups, r.config, r.now = c.groups, c.groupConfig, c.s.now()
+	r.groups, r.producers, r.config, r.now = c.groups, c.producers, c.groupConfig, c.s.now()
 	o := c.log.Offsets()
-	for at := o.LogStart; at < o.LogEnd; {
-		if err := c.s.ctx.Err(); err != nil {
-			return err
-		}
-		next, err := c.loadFrom(&r, at, o.LogEnd)
-		if err != nil {
-			return err
-		}
-		at = next
+	if err := eachBatch(c.s.ctx, c.log, o.LogStart, o.LogEnd, r.batch); err != nil {
+		return err
 	}
 	if r.unknown > 0 {
 		c.s.log.Warn("records of an unknown kind were skipped", "topic", offsetsTopic, "partition", c.number, "count", r.unknown, "first", r.firstUnknown)
@@ -242,29 +257,4 @@ func (c *coordinator) load() error {
 		}
 	}
 	return nil
-}
-
-// loadBytes is how much of the log is read at a time.
-const loadBytes = 1 << 20
-
-func (c *coordinator) loadFrom(r *replay, at, end int64) (int64, error) {
-	data, err := c.log.Read(at, loadBytes, end, true)
-	if err != nil {
-		return 0, err
-	}
-	if data.Records.Release != nil {
-		defer data.Records.Release()
-	}
-	next := at
-	var buf []byte
-	for _, b := range data.Records.Bufs {
-		buf = append(buf, b...)
-	}
-	if err := r.batches(buf, &next); err != nil {
-		return 0, err
-	}
-	if next <= at {
-		return 0, errors.New("nothing could be read between the log's start and its end")
-	}
-	return next, nil
 }

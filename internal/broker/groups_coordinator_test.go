@@ -47,6 +47,12 @@ func (l *memoryLog) Append(b []byte, _ partlog.Origin) (partlog.AppendInfo, erro
 	return partlog.AppendInfo{BaseOffset: l.end - int64(h.LastOffsetDelta) - 1, LastOffset: l.end - 1}, nil
 }
 
+func (l *memoryLog) AppendVerified(b []byte, origin partlog.Origin, _ partlog.Guard) (partlog.AppendInfo, error) {
+	return l.Append(b, origin)
+}
+
+func (l *memoryLog) Guard(int64, int16) (partlog.Guard, bool) { return 0, false }
+
 func (l *memoryLog) Sync(_ context.Context, offset int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +203,7 @@ func TestGroupsAreReadFromTheLog(t *testing.T) {
 
 // Offsets of Apache Kafka's transactions count once their transaction is committed; its batches may be compressed.
 func TestReplayOfTransactionsAndCodecs(t *testing.T) {
-	r := replay{groups: map[string]*group.Group{}, config: func() group.Config { return group.Config{} }, now: time.Now()}
+	r := replay{groups: map[string]*group.Group{}, producers: map[int64]map[string]struct{}{}, config: func() group.Config { return group.Config{} }, now: time.Now()}
 	value := func(offset int64) group.Record {
 		// Offset records are built by a group alone: let one build it.
 		g := group.New("g", func() group.Config { return group.Config{MaxMetadata: 10} }, time.Now())
@@ -212,9 +218,14 @@ func TestReplayOfTransactionsAndCodecs(t *testing.T) {
 		binary.BigEndian.PutUint16(raw[21:], attributes)
 		binary.BigEndian.PutUint64(raw[43:], uint64(producer))
 		batch.FixCRC(raw)
-		if err := r.batches(raw, &next); err != nil {
+		h, err := batch.Parse(raw)
+		if err != nil {
 			t.Fatal(err)
 		}
+		if err := r.batch(&h, raw); err != nil {
+			t.Fatal(err)
+		}
+		next = h.LastOffset() + 1
 	}
 	now := func() int64 {
 		g := r.groups["g"]

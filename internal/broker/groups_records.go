@@ -3,11 +3,8 @@ package broker
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kbin"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
@@ -16,9 +13,17 @@ import (
 
 // encodeBatch makes one record batch.
 func encodeBatch(records []group.Record, nowMs int64) []byte {
+	return encodeBatchOf(nil, records, nowMs)
+}
+
+// encodeBatchOf makes a batch that belongs to a transaction of p, if p is not nil.
+func encodeBatchOf(p *group.Producer, records []group.Record, nowMs int64) []byte {
 	b := kmsg.NewRecordBatch()
 	b.Magic, b.PartitionLeaderEpoch, b.ProducerID, b.ProducerEpoch, b.FirstSequence = 2, -1, -1, -1, -1
 	b.FirstTimestamp, b.MaxTimestamp, b.LastOffsetDelta, b.NumRecords = nowMs, nowMs, int32(len(records)-1), int32(len(records))
+	if p != nil {
+		b.ProducerID, b.ProducerEpoch, b.Attributes = p.ID, p.Epoch, batch.Transactional
+	}
 	for i, r := range records {
 		k := kmsg.NewRecord()
 		k.OffsetDelta, k.Key, k.Value = int32(i), r.Key, r.Value
@@ -35,44 +40,17 @@ func encodeBatch(records []group.Record, nowMs int64) []byte {
 
 // replay puts groups together from the batches of a log.
 type replay struct {
-	groups map[string]*group.Group
-	config func() group.Config
-	now    time.Time
-
-	// open holds the offsets of transactions whose end has not been read yet, by producer. Apache Kafka writes such.
-	open map[int64][]group.Entry
+	groups    map[string]*group.Group
+	producers map[int64]map[string]struct{} // with open transactions, and the groups that have offsets of them
+	config    func() group.Config
+	now       time.Time
 
 	unknown      int
 	firstUnknown error
 }
 
-// batches replays whole batches and moves next behind them. A batch that is cut off at the end is left for the next read.
-func (r *replay) batches(b []byte, next *int64) error {
-	_, err := batch.Each(b, func(h batch.Header, raw []byte) error {
-		if h.LastOffset() < *next {
-			return nil
-		}
-		if err := r.batch(&h, raw); err != nil {
-			return fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
-		}
-		*next = h.LastOffset() + 1
-		return nil
-	})
-	if errors.Is(err, batch.ErrShort) {
-		return nil
-	}
-	return err
-}
-
 func (r *replay) batch(h *batch.Header, raw []byte) error {
-	body := raw[batch.HeaderSize:]
-	if h.Codec() != 0 {
-		var err error
-		if body, err = kgo.DefaultDecompressor().Decompress(body, kgo.CompressionCodecType(h.Codec())); err != nil {
-			return fmt.Errorf("decompressing: %w", err)
-		}
-	}
-	return eachRecord(body, func(key, value []byte) error {
+	return recordsOf(h, raw, func(key, value []byte) error {
 		if h.IsControl() {
 			r.endTransaction(h.ProducerID, key)
 			return nil
@@ -86,12 +64,10 @@ func (r *replay) batch(h *batch.Header, raw []byte) error {
 		case err != nil:
 			return err
 		case h.IsTransactional():
-			if r.open == nil {
-				r.open = map[int64][]group.Entry{}
-			}
-			r.open[h.ProducerID] = append(r.open[h.ProducerID], e)
+			noteProducer(r.producers, h.ProducerID, e.Group)
+			r.group(e.Group).ReplayTransactional(h.ProducerID, e)
 		default:
-			r.entry(e)
+			r.group(e.Group).Replay(e)
 		}
 		return nil
 	})
@@ -99,45 +75,18 @@ func (r *replay) batch(h *batch.Header, raw []byte) error {
 
 // endTransaction lets the offsets of a transaction take effect, or drops them. The key of a marker is its version and its type: 0 abort, 1 commit.
 func (r *replay) endTransaction(producer int64, key []byte) {
-	entries := r.open[producer]
-	delete(r.open, producer)
-	if len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == 1 {
-		for _, e := range entries {
-			r.entry(e)
-		}
+	commit := len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == batch.ControlCommit
+	for id := range r.producers[producer] {
+		r.group(id).ReplayEnd(producer, commit)
 	}
+	delete(r.producers, producer)
 }
 
-func (r *replay) entry(e group.Entry) {
-	g := r.groups[e.Group]
+func (r *replay) group(id string) *group.Group {
+	g := r.groups[id]
 	if g == nil {
-		g = group.New(e.Group, r.config, r.now)
-		r.groups[e.Group] = g
+		g = group.New(id, r.config, r.now)
+		r.groups[id] = g
 	}
-	g.Replay(e)
-}
-
-var errRecord = errors.New("record is cut off")
-
-// eachRecord walks the uncompressed records of a batch.
-func eachRecord(body []byte, fn func(key, value []byte) error) error {
-	for len(body) > 0 {
-		length, n := binary.Varint(body)
-		if n <= 0 || length < 0 || length > int64(len(body)-n) {
-			return errRecord
-		}
-		r := kbin.Reader{Src: body[n : n+int(length)]}
-		r.Int8() // attributes
-		r.Varlong()
-		r.Varint()
-		key, value := r.VarintBytes(), r.VarintBytes()
-		if !r.Ok() {
-			return errRecord
-		}
-		if err := fn(key, value); err != nil {
-			return err
-		}
-		body = body[n+int(length):]
-	}
-	return nil
+	return g
 }

@@ -44,7 +44,6 @@ var produceDifferences = []difference{
 	{"produce, in 23 hours", "ErrorRecords [{}]", "ErrorRecords null"},
 	{"produce, idempotent, epoch -1", "INVALID_PRODUCER_EPOCH", "INVALID_RECORD"},
 	{"produce, the same partition twice", "Partitions [", "Partitions [{BaseOffset 1 LogAppendTime -1 ErrorRecords null} "},
-	{"produce, idempotent, transactional", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TXN_STATE"},
 }
 
 // stamped is a batch of one record.

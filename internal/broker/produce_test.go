@@ -75,7 +75,7 @@ func TestProduceErrors(t *testing.T) {
 		{"unknown topic", 9, 1, "nope", idempotent(-1, -1, -1, 0), errUnknownTopicOrPartition, -1},
 		{"strange acks", 9, 2, "t", idempotent(-1, -1, -1, 0), errInvalidRequiredAcks, -1},
 		{"zstd in an old version", 6, 1, "t", idempotent(-1, -1, -1, 4), errUnsupportedCompression, -1},
-		{"transactional", 9, 1, "t", idempotent(9, 0, 0, batch.Transactional), errInvalidTxnState, -1},
+		{"transactional", 9, 1, "t", idempotent(9, 0, 0, batch.Transactional), errTransactionalIDDenied, -1},
 		{"internal", 9, 1, offsetsTopic, idempotent(-1, -1, -1, 0), errUnknownTopicOrPartition, -1},
 	} {
 		got := c.ask(t, produceRequest(tc.version, tc.acks, tc.topic, tc.records)).(*kmsg.ProduceResponse).Topics[0].Partitions[0]

@@ -157,8 +157,11 @@ type Output struct {
 	// Records are to be appended in this order, before any reply is sent. If they cannot be, call Failed instead of sending the replies.
 	Records []Record
 	Replies []Reply
+	// Producer is whose transaction the records belong to; nil: nobody's.
+	Producer *Producer
 
-	undo func(*Output)
+	undo       func(*Output)
+	superseded []*pendingOffset
 }
 
 func (o *Output) reply(token any, r Result) {

@@ -94,6 +94,9 @@ type Group struct {
 	sync    time.Time
 
 	offsets map[TopicPartition]Offset
+	// pendingTxn are the offsets of transactions that are open, by producer id.
+	pendingTxn map[int64]map[TopicPartition]*pendingOffset
+	places     uint64 // how many pending offsets there have been
 
 	// subscribed are the topics that the members of a "consumer" group subscribe to; nil if that is not known.
 	subscribed map[string]struct{}
@@ -116,7 +119,7 @@ type member struct {
 // New makes an empty group. config is asked at each step, so that it may change.
 func New(id string, config func() Config, now time.Time) *Group {
 	return &Group{id: id, config: config, since: now, members: map[string]*member{}, static: map[string]string{}, pending: map[string]time.Time{},
-		syncing: map[string]struct{}{}, offsets: map[TopicPartition]Offset{}}
+		syncing: map[string]struct{}{}, offsets: map[TopicPartition]Offset{}, pendingTxn: map[int64]map[TopicPartition]*pendingOffset{}}
 }
 
 // ID is the group's name.
@@ -127,7 +130,7 @@ func (g *Group) State() State { return g.state }
 
 // Disposable tells whether nothing would be lost if the group were forgotten: it has no member, no pending one, no offset and no record.
 func (g *Group) Disposable() bool {
-	return g.state == Dead || g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && g.generation == 0
+	return g.state == Dead || g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.pendingTxn) == 0 && g.generation == 0
 }
 
 // Deadline is when Tick is due. ok is false while nothing can happen by itself.

@@ -41,6 +41,7 @@ func (g *Group) stepCommit(now time.Time, c *Commit, o *Output) {
 			before[p.TopicPartition] = g.offsets[p.TopicPartition]
 		}
 		g.offsets[p.TopicPartition] = p.Offset
+		g.supersede(p.TopicPartition, o)
 		o.Records = append(o.Records, offsetRecord(g.id, p.TopicPartition, &p.Offset))
 	}
 	o.reply(c.Token, r)
@@ -93,6 +94,16 @@ func (g *Group) Offsets() []TopicPartition {
 	return slices.SortedFunc(maps.Keys(g.offsets), compareTP)
 }
 
+// allOffsets are the partitions with a committed offset or a pending one, sorted.
+func (g *Group) allOffsets() []TopicPartition {
+	all := g.Offsets()
+	for _, offsets := range g.pendingTxn {
+		all = slices.AppendSeq(all, maps.Keys(offsets))
+	}
+	slices.SortFunc(all, compareTP)
+	return slices.Compact(all)
+}
+
 func (g *Group) stepDeleteOffsets(c *DeleteOffsets, o *Output) {
 	r := CommitResult{Partitions: make([]error, len(c.Partitions))}
 	switch {
@@ -131,19 +142,20 @@ func (g *Group) isSubscribed(topic string) bool {
 
 func (g *Group) dropOffset(tp TopicPartition, before map[TopicPartition]Offset, o *Output) {
 	p, ok := g.offsets[tp]
-	if !ok {
+	if !ok && !g.Unstable(tp) {
 		return
 	}
-	if _, twice := before[tp]; !twice {
+	if _, twice := before[tp]; ok && !twice {
 		before[tp] = p
 	}
 	delete(g.offsets, tp)
+	g.supersede(tp, o)
 	o.Records = append(o.Records, offsetRecord(g.id, tp, nil))
 }
 
 func (g *Group) forgetTopic(topic string, o *Output) {
 	before := map[TopicPartition]Offset{}
-	for _, tp := range g.Offsets() {
+	for _, tp := range g.allOffsets() {
 		if tp.Topic == topic {
 			g.dropOffset(tp, before, o)
 		}
@@ -165,7 +177,7 @@ func (g *Group) stepDelete(now time.Time, c *Delete, o *Output) {
 
 // bury writes tombstones for all that is left of an empty group.
 func (g *Group) bury(now time.Time, before map[TopicPartition]Offset, o *Output) {
-	for _, tp := range g.Offsets() {
+	for _, tp := range g.allOffsets() {
 		g.dropOffset(tp, before, o)
 	}
 	o.Records = append(o.Records, Record{Key: groupKey(g.id)})
@@ -191,13 +203,13 @@ func (g *Group) expire(now time.Time, o *Output) {
 		}
 	}
 	o.undo = func(*Output) { g.restore(before) }
-	if g.state == Empty && len(g.offsets) == 0 && len(g.pending) == 0 {
+	if g.state == Empty && len(g.offsets) == 0 && len(g.pending) == 0 && len(g.pendingTxn) == 0 {
 		g.bury(now, before, o)
 	}
 }
 
 func (g *Group) expired(tp TopicPartition, p Offset, now time.Time, retention time.Duration) bool {
-	if g.state != Empty && (g.state != Stable || g.isSubscribed(tp.Topic)) {
+	if g.Unstable(tp) || g.state != Empty && (g.state != Stable || g.isSubscribed(tp.Topic)) {
 		return false
 	}
 	if !p.Expires.IsZero() {

@@ -170,11 +170,13 @@ func (g *Group) Replay(e Entry) {
 	switch {
 	case e.Partition != nil && e.Offset != nil:
 		g.offsets[*e.Partition] = *e.Offset
+		g.supersede(*e.Partition, &Output{})
 		if g.state == Dead {
 			g.state = Empty
 		}
 	case e.Partition != nil:
 		delete(g.offsets, *e.Partition)
+		g.supersede(*e.Partition, &Output{})
 	case e.State != nil:
 		g.replayState(e.State)
 	default:

@@ -19,6 +19,10 @@ func (g *Group) Step(now time.Time, c Command) Output {
 		g.stepLeave(now, c, &o)
 	case *Commit:
 		g.stepCommit(now, c, &o)
+	case *TxnCommit:
+		g.stepTxnCommit(now, c, &o)
+	case EndTransaction:
+		g.endTransaction(c.ProducerID, c.Commit)
 	case *DeleteOffsets:
 		g.stepDeleteOffsets(c, &o)
 	case *Delete:
@@ -43,6 +47,9 @@ func (g *Group) Failed(now time.Time, o Output, cause error) Output {
 	var next Output
 	for _, r := range o.Replies {
 		next.reply(r.Token, r.Result.failed(cause))
+	}
+	for _, p := range o.superseded {
+		p.superseded = false
 	}
 	if o.undo != nil {
 		o.undo(&next)

@@ -49,7 +49,9 @@ func (t *Transaction) become(m metadata, now time.Time, o *Output) {
 	if m.updated = now; m.updated.Before(before.updated) {
 		m.updated = before.updated
 	}
-	m.previousID = before.producer.ID
+	if m.previousID = before.producer.ID; m.previousID == NoID {
+		m.previousID = m.producer.ID
+	}
 	t.metadata = m
 	o.Records = append(o.Records, t.record())
 }
@@ -176,3 +178,17 @@ func (t *Transaction) expire(now time.Time, o *Output) {
 	t.state = Dead
 	o.Records = append(o.Records, Record{Key: key(t.id)})
 }
+
+// Refuse gives the replies to a command that cannot be taken.
+func (t *Transaction) Refuse(c Command, cause error) []Reply {
+	switch c := c.(type) {
+	case *Init:
+		return []Reply{{c.Token, InitResult{}.failed(cause)}}
+	case *End:
+		return []Reply{{c.Token, EndResult{}.failed(cause)}}
+	}
+	return nil
+}
+
+// Refused is the result to give in place of r when what it stands for could not be kept.
+func Refused(r Result, cause error) Result { return r.failed(cause) }

@@ -1,0 +1,53 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/coord/txn"
+)
+
+// WriteTxnMarkers, versions 1 and 2: what coordinators of other brokers send, and tools that end a transaction whose coordinator has forgotten it.
+
+func (b *Broker) handleWriteTxnMarkers(ctx context.Context, c *conn, req *kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrWriteTxnMarkersResponse()
+	allowed := b.allowedCluster(c, acl.ClusterAction) || b.allowedCluster(c, acl.Alter)
+	for i := range req.Markers {
+		m := &req.Markers[i]
+		out := kmsg.WriteTxnMarkersResponseMarker{ProducerID: m.ProducerID}
+		mark := marker{txn.Producer{ID: m.ProducerID, Epoch: m.ProducerEpoch}, m.Committed, m.CoordinatorEpoch}
+		for _, t := range m.Topics {
+			ot := kmsg.WriteTxnMarkersResponseMarkerTopic{Topic: t.Topic}
+			for _, n := range t.Partitions {
+				p := kmsg.WriteTxnMarkersResponseMarkerTopicPartition{Partition: n, ErrorCode: errClusterAuthorization}
+				if allowed {
+					p.ErrorCode = b.writeMarker(ctx, txn.TopicPartition{Topic: t.Topic, Partition: n}, mark)
+				}
+				ot.Partitions = append(ot.Partitions, p)
+			}
+			out.Topics = append(out.Topics, ot)
+		}
+		resp.Markers = append(resp.Markers, out)
+	}
+	return resp, nil
+}
+
+func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marker) int16 {
+	p := b.partition(tp.Topic, tp.Partition)
+	if p == nil {
+		return errUnknownTopicOrPartition
+	}
+	end, err := b.appendMarker(ctx, p, &m)
+	if err == nil && b.config().AcksAllSync {
+		err = p.log.Sync(ctx, end)
+	}
+	if err == nil {
+		return errNone
+	}
+	if code := groupCode(err); code != errUnknown {
+		return code // of the coordinator whose log it is
+	}
+	return appendError(err)
+}

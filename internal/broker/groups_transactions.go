@@ -1,0 +1,89 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+)
+
+// Offsets that are committed in transactions: they are written as transactional batches into __consumer_offsets, and count when a marker says so.
+
+// endTransaction writes a marker into a partition of __consumer_offsets, and lets the offsets that it decides take effect. It gives where the log ends then.
+func (s *groupService) endTransaction(ctx context.Context, partition int32, m *marker) (int64, error) {
+	parts, err := s.coordinators()
+	if err != nil {
+		return 0, err
+	}
+	if int(partition) >= len(parts) {
+		return 0, fmt.Errorf("%s has no partition %d", offsetsTopic, partition)
+	}
+	c := parts[partition]
+	var end int64
+	var failed error
+	err = c.wait(ctx, func() { end, failed = c.endTransaction(m) })
+	return end, errors.Join(err, failed)
+}
+
+func (c *coordinator) endTransaction(m *marker) (int64, error) {
+	if err := c.ready(); err != nil {
+		return 0, err
+	}
+	info, err := c.log.Append(m.batch(c.s.now()), partlog.Internal)
+	if err != nil {
+		return 0, err
+	}
+	for id := range c.producers[m.producer.ID] {
+		if g := c.groups[id]; g != nil {
+			c.settle(id, g, g.Step(c.s.now(), group.EndTransaction{ProducerID: m.producer.ID, Commit: m.commit}))
+		}
+	}
+	delete(c.producers, m.producer.ID)
+	return info.LastOffset + 1, nil
+}
+
+// noteProducer remembers that a group has offsets of a producer's open transaction.
+func (c *coordinator) noteProducer(producerID int64, group string) {
+	noteProducer(c.producers, producerID, group)
+}
+
+func noteProducer(producers map[int64]map[string]struct{}, producerID int64, group string) {
+	if producers[producerID] == nil {
+		producers[producerID] = map[string]struct{}{}
+	}
+	producers[producerID][group] = struct{}{}
+}
+
+// commitTransactional lets a TxnCommit take effect; guard is from before its transaction was found to be open.
+func (s *groupService) commitTransactional(ctx context.Context, groupID string, commit *group.TxnCommit, guard partlog.Guard) group.CommitResult {
+	c, err := s.coordinator(groupID)
+	if err != nil {
+		return group.CommitResult{Err: err}
+	}
+	k := &call{answer: make(chan answered, 1)}
+	commit.Token = k
+	absent := group.CommitResult{Err: group.ErrIllegalGeneration}
+	err = c.do(ctx, func() {
+		c.guard = guard
+		c.step(groupID, commit.Generation < 0, k, commit, absent)
+	})
+	if err != nil {
+		return group.CommitResult{Err: err}
+	}
+	select {
+	case a := <-k.answer:
+		if a.end > 0 && s.config().AcksAllSync {
+			if err := c.log.Sync(ctx, a.end); err != nil {
+				s.log.Error("syncing the log of group offsets", "group", groupID, "err", err)
+				return group.CommitResult{Err: group.ErrNotAvailable}
+			}
+		}
+		return a.result.(group.CommitResult)
+	case <-ctx.Done():
+		return group.CommitResult{Err: ctx.Err()}
+	case <-s.ctx.Done():
+		return group.CommitResult{Err: group.ErrNotAvailable}
+	}
+}

@@ -1,0 +1,145 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/coord/txn"
+	"github.com/rewind-kafka/rewind/internal/partlog"
+)
+
+// marker is the end of a transaction, as it is to be written into its partitions.
+type marker struct {
+	producer         txn.Producer
+	commit           bool
+	coordinatorEpoch int32
+}
+
+func (m *marker) batch(now time.Time) []byte {
+	return batch.AppendMarker(nil, now.UnixMilli(), m.producer.ID, m.producer.Epoch, m.commit, m.coordinatorEpoch)
+}
+
+// markRetry is how long a partition that did not take its marker is left alone.
+const markRetry = 100 * time.Millisecond
+
+// finish completes a prepared transaction in a goroutine of its own. Its replies are sent once the markers can be read: who is told that a transaction is
+// committed will find it. A partition that does not take its marker holds up the end, not the answer: the transaction is decided.
+func (c *txnCoordinator) finish(id string, m txn.Markers, a txnAnswer, replies []txn.Reply) {
+	c.s.done.Go(func() {
+		ctx := c.s.ctx
+		if c.s.config().AcksAllSync {
+			// A marker must not outlive the record that decides the transaction.
+			if err := c.log.Sync(ctx, a.end); err != nil {
+				if ctx.Err() == nil {
+					c.s.log.Error("syncing the log of transactions", "transactional.id", id, "err", err)
+				}
+				for i := range replies {
+					replies[i].Result = txn.Refused(replies[i].Result, txn.ErrNotAvailable)
+				}
+				replyAll(replies, txnAnswer{})
+				return
+			}
+		}
+		w := markerWork{c: c, id: id, marker: marker{m.Producer, m.Commit, c.log.LeaderEpoch()}, left: m.Partitions}
+		for first := true; ; first = false {
+			w.append(ctx)
+			if first {
+				replyAll(replies, a)
+			}
+			w.sync(ctx)
+			if len(w.left) == 0 {
+				break
+			}
+			select {
+			case <-time.After(markRetry):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err := c.do(ctx, func() { c.step(id, false, txn.Complete{Producer: m.Producer}) }); err != nil && ctx.Err() == nil {
+			c.s.log.Error("completing a transaction", "transactional.id", id, "err", err)
+		}
+	})
+}
+
+// markerWork is one transaction's markers on their way.
+type markerWork struct {
+	c      *txnCoordinator
+	id     string
+	marker marker
+	left   []txn.TopicPartition // not marked, or not synced
+
+	unsynced map[txn.TopicPartition]func(context.Context) error
+	warned   bool
+}
+
+// append writes the markers that are left, and keeps in left what did not get into its log.
+func (w *markerWork) append(ctx context.Context) {
+	todo := w.left
+	w.left, w.unsynced = nil, map[txn.TopicPartition]func(context.Context) error{}
+	for _, tp := range todo {
+		sync, err := w.c.s.mark(ctx, tp, w.marker)
+		switch {
+		case err != nil:
+			w.failed(ctx, tp, err)
+		case sync != nil && w.c.s.config().AcksAllSync:
+			w.unsynced[tp] = sync
+		}
+	}
+}
+
+// sync waits until the markers are on stable storage, in all partitions at once.
+func (w *markerWork) sync(ctx context.Context) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for tp, sync := range w.unsynced {
+		all.Go(func() {
+			if err := sync(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				w.failed(ctx, tp, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (w *markerWork) failed(ctx context.Context, tp txn.TopicPartition, err error) {
+	w.left = append(w.left, tp)
+	if !w.warned && ctx.Err() == nil {
+		w.warned = true
+		w.c.s.log.Error("a transaction cannot be completed yet", "transactional.id", w.id, "topic", tp.Topic, "partition", tp.Partition, "err", err)
+	}
+}
+
+// mark writes a marker into a partition's log.
+func (b *Broker) mark(ctx context.Context, tp txn.TopicPartition, m marker) (func(context.Context) error, error) {
+	p := b.partition(tp.Topic, tp.Partition)
+	if p == nil {
+		return nil, nil // deleted, with whatever the transaction wrote to it
+	}
+	end, err := b.appendMarker(ctx, p, &m)
+	switch {
+	case errors.Is(err, partlog.ErrClosed) && b.partition(tp.Topic, tp.Partition) != p:
+		return nil, nil // deleted at this moment
+	case errors.Is(err, partlog.ErrInvalidProducerEpoch), errors.Is(err, partlog.ErrCoordinatorFenced):
+		// A newer marker stands there already: somebody has ended this transaction by hand.
+		b.log.Warn("a marker is out of date and is not needed", "partition", p.tp.String(), "producer", m.producer.ID, "err", err)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return func(ctx context.Context) error { return p.log.Sync(ctx, end) }, nil
+}
+
+// appendMarker gives where the log ends then.
+func (b *Broker) appendMarker(ctx context.Context, p *partition, m *marker) (end int64, err error) {
+	if p.tp.Topic == offsetsTopic {
+		return b.groups.endTransaction(ctx, p.tp.Partition, m)
+	}
+	info, err := p.log.Append(m.batch(b.now()), partlog.Internal)
+	return info.LastOffset + 1, err
+}
