@@ -136,16 +136,15 @@ func capable(req *kmsg.FetchRequest) bool {
 	return err == nil && slices.Contains(formats, remotestorage.StorageFormatApacheKafkaV1) // a malformed list is none
 }
 
-// gather tells each partition what is wanted of it, and where that is to come from.
+// gather tells each partition what is wanted of it, and where that is to come from. All of them are known before the first is told: whoever hears of the demand from
+// one may look at the others.
 func (c *Conn) gather(d *demand, asked []session.Part) {
 	d.parts = make([]*partition, len(asked))
 	for i := range asked {
-		k := partKey{asked[i].Topic, asked[i].TopicID, asked[i].Partition}
-		p := c.partition(k)
-		for !p.ask(asked[i], d, int(c.remoteMax(&asked[i]))) {
-			p = c.partition(k)
-		}
-		d.parts[i] = p
+		d.parts[i] = c.partition(partKey{asked[i].Topic, asked[i].TopicID, asked[i].Partition})
+	}
+	for i, p := range d.parts {
+		p.ask(asked[i], d, int(c.remoteMax(&asked[i])))
 	}
 	for _, p := range d.parts {
 		p.route(d)

@@ -205,15 +205,19 @@ func (c *Conn) topicName(ctx context.Context, k partKey) (string, error) {
 	return "", fmt.Errorf("the broker does not tell the name of topic %s", k.id)
 }
 
-// partition finds or makes the state of one.
+// partition finds or makes the state of one, which is then kept for a while.
 func (c *Conn) partition(k partKey) *partition {
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.parts[k]
 	if p == nil {
-		p = &partition{c: c, key: k, seen: time.Now(), hw: -1, lso: -1, logStart: -1}
+		p = &partition{c: c, key: k, hw: -1, lso: -1, logStart: -1}
 		c.parts[k] = p
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = now
 	return p
 }
 

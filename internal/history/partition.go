@@ -28,7 +28,6 @@ type partition struct {
 	want   session.Part // as the client asked last
 	demand *demand
 	seen   time.Time // when it did
-	gone   bool      // dropped: the next question is another's
 	// What is true of the partition, by the broker's last word.
 	hw, lso, logStart int64
 	held              *held
@@ -118,7 +117,6 @@ func (p *partition) look(now time.Time) state {
 	defer p.mu.Unlock()
 	switch {
 	case now.Sub(p.seen) > idleAfter:
-		p.gone = true
 		p.closeLocked()
 		return stateGone
 	case p.direct != nil:
@@ -129,14 +127,11 @@ func (p *partition) look(now time.Time) state {
 	return stateTail
 }
 
-// ask takes note of what the client wants now, and drops what does not answer that any more. False: this one has gone, there is to be another.
-func (p *partition) ask(want session.Part, d *demand, directLimit int) bool {
+// ask takes note of what the client wants now, and drops what does not answer that any more.
+func (p *partition) ask(want session.Part, d *demand, directLimit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.gone {
-		return false
-	}
-	p.want, p.demand, p.seen = want, d, time.Now()
+	p.want, p.demand = want, d
 	if h := p.held; h != nil && (!h.answers(questionOf(want, d.committed())) || !h.lasts()) {
 		p.held = nil
 	}
@@ -147,7 +142,6 @@ func (p *partition) ask(want session.Part, d *demand, directLimit int) bool {
 	default:
 		p.endLocked() // a seek, or a question that only the broker can answer
 	}
-	return true
 }
 
 // fitsLocked tells whether direct reading answers the client's question. A leader epoch other than the confirmed one, and a last fetched epoch other than
