@@ -171,17 +171,30 @@ func checkHeader(records []byte) (int16, error) {
 // resolvePartition finds a partition by its topic's name or, where the request's version says so, id, for a client that may do the operation. Whether there is
 // a topic of that name is told to those only.
 func (b *Broker) resolvePartition(c *conn, op acl.Operation, byID bool, name string, id [16]byte, n int32) (*partition, int16) {
-	if byID {
-		t, ok := b.topics.ByID(id)
-		if !ok {
-			return nil, errUnknownTopicID
-		}
-		name = t.Name
+	name, code := b.topicName(byID, name, id)
+	if code != errNone {
+		return nil, code
 	}
 	if !b.allowedTopic(c, op, name) {
 		return nil, errTopicAuthorization
 	}
-	p := b.partition(name, n)
+	return b.existing(name, n)
+}
+
+// topicName is the name of the topic that a request names one way or the other.
+func (b *Broker) topicName(byID bool, name string, id [16]byte) (string, int16) {
+	if !byID {
+		return name, errNone
+	}
+	t, ok := b.topics.ByID(id)
+	if !ok {
+		return "", errUnknownTopicID
+	}
+	return t.Name, errNone
+}
+
+func (b *Broker) existing(topic string, n int32) (*partition, int16) {
+	p := b.partition(topic, n)
 	if p == nil {
 		return nil, errUnknownTopicOrPartition
 	}

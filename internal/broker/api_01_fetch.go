@@ -171,12 +171,20 @@ func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, in
 	return read, limit, nil
 }
 
-// fetchable finds a partition that the client may read: its records, or where they lie. Who fetches like a follower must be one besides.
+// fetchable finds a partition that the client may read: its records, or where they lie. Who fetches like a follower must be a broker.
 func (b *Broker) fetchable(r *fetchRequest, asked *session.Part) (*partition, int16) {
-	if !r.consumer && !b.allowedCluster(r.conn, acl.ClusterAction) {
-		return nil, errTopicAuthorization
+	byID := r.version >= 13
+	if r.consumer {
+		return b.resolvePartition(r.conn, acl.Read, byID, asked.Topic, asked.TopicID, asked.Partition)
 	}
-	return b.resolvePartition(r.conn, acl.Read, r.version >= 13, asked.Topic, asked.TopicID, asked.Partition)
+	name, code := b.topicName(byID, asked.Topic, asked.TopicID)
+	switch {
+	case !b.allowedCluster(r.conn, acl.ClusterAction):
+		return nil, errTopicAuthorization
+	case code != errNone:
+		return nil, code
+	}
+	return b.existing(name, asked.Partition)
 }
 
 // fence judges the epochs and the offset that a fetch names. nil: it may be read.

@@ -121,7 +121,7 @@ func (b *Broker) createdTopic(c *conn, t *topics.Topic) kmsg.CreateTopicsRespons
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic, out.TopicID, out.NumPartitions, out.ReplicationFactor = t.Name, t.ID, t.Partitions, 1
 	if !b.allowedTopic(c, acl.DescribeConfigs, t.Name) {
-		out.ConfigErrorCode, out.NumPartitions, out.ReplicationFactor = errTopicAuthorization, -1, -1
+		out.ConfigErrorCode, out.NumPartitions, out.ReplicationFactor, out.Configs = errTopicAuthorization, -1, -1, []kmsg.CreateTopicsResponseTopicConfig{}
 		return out
 	}
 	for _, e := range config.DescribeTopic(t.Configs, b.config()) {

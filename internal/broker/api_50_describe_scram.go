@@ -17,6 +17,9 @@ func (b *Broker) handleDescribeScram(_ context.Context, c *conn, req *kmsg.Descr
 	resp := kmsg.NewPtrDescribeUserSCRAMCredentialsResponse()
 	if !b.allowedCluster(c, acl.Describe) {
 		resp.ErrorCode, resp.ErrorMessage = errClusterAuthorization, kmsg.StringPtr(clusterDenied)
+		for range req.Users { // Apache Kafka does not say whose
+			resp.Results = append(resp.Results, kmsg.DescribeUserSCRAMCredentialsResponseResult{ErrorCode: resp.ErrorCode, ErrorMessage: resp.ErrorMessage})
+		}
 		return resp, nil
 	}
 	times := make(map[string]int)

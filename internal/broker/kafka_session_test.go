@@ -53,20 +53,32 @@ func compareSession(t *testing.T, name string, differences []difference, script 
 		}
 		return
 	}
-	text, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.want = apply(t, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), differences)
+	s.expect(golden, differences)
 	s.addr = startBroker(t, t.TempDir(), opts...).addr
 	s.begin(script)
+	s.judge()
+}
+
+// expect reads what Apache Kafka answered.
+func (s *peerSession) expect(golden string, differences []difference) {
+	s.t.Helper()
+	text, err := os.ReadFile(golden)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.want = apply(s.t, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), differences)
+}
+
+// judge compares what was answered with what was expected.
+func (s *peerSession) judge() {
+	s.t.Helper()
 	for i := range min(len(s.lines), len(s.want)) {
 		if s.lines[i] != s.want[i] {
-			t.Errorf("line %d\nours: %s\nwant: %s", i+1, s.lines[i], s.want[i])
+			s.t.Errorf("line %d\nours: %s\nwant: %s", i+1, s.lines[i], s.want[i])
 		}
 	}
 	if len(s.lines) != len(s.want) {
-		t.Errorf("%d answers, Apache Kafka gave %d", len(s.lines), len(s.want))
+		s.t.Errorf("%d answers, Apache Kafka gave %d", len(s.lines), len(s.want))
 	}
 }
 

@@ -1,0 +1,477 @@
+package broker
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/clustertest"
+)
+
+// To record Apache Kafka's answers anew: go test -run TestAccessSession -record-access, with what make peers installs.
+var recordAccess = flag.Bool("record-access", false, "record what an Apache Kafka answers to a principal with few rights")
+
+// accessSession asks for everything as user alice, whose rights change.
+type accessSession struct {
+	*peerSession
+	super *rawConn // whoever comes to the plain listener may do everything
+	sasl  string   // the address that alice comes to
+}
+
+const (
+	accessGolden = "testdata/session_access_kafka_4.4.0.txt"
+	topicA       = "access-a"
+	topicB       = "access-b"
+	groupG       = "access-g"
+	host         = "127.0.0.1"
+)
+
+// TestAccessSessionAsApacheKafka: each API, asked by a principal under many sets of ACLs, is answered as Apache Kafka's StandardAuthorizer has it answered.
+func TestAccessSessionAsApacheKafka(t *testing.T) {
+	s := &accessSession{peerSession: &peerSession{t: t, prefix: "access-", names: map[[16]byte]string{}}}
+	if *recordAccess {
+		c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
+		s.addr, s.sasl = c.Bootstrap(clustertest.Plaintext), c.Bootstrap(clustertest.SASL)
+		s.hold()
+		text := ""
+		for _, line := range s.lines {
+			text += line + "\n"
+		}
+		if err := os.WriteFile(accessGolden, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	b := startBroker(t, t.TempDir(), withKeys(
+		"listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms", "PLAIN", "sasl.plain.users.file", usersFile(t, "alice", clustertest.Password("alice")),
+		"authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users", "User:admin;User:ANONYMOUS", "auto.create.topics.enable", "false"))
+	s.addr, s.sasl = b.addr, b.AddrOf("SASL_PLAINTEXT").String()
+	s.expect(accessGolden, accessDifferences)
+	s.hold()
+	s.judge()
+}
+
+// The reasons are in docs/differences.md.
+var accessDifferences = []difference{}
+
+func usersFile(t *testing.T, pairs ...string) string {
+	t.Helper()
+	text := ""
+	for i := 0; i < len(pairs); i += 2 {
+		text += pairs[i] + "=" + pairs[i+1] + "\n"
+	}
+	path := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// rights are what alice has in one round.
+type rights struct {
+	name  string
+	rules []acl.Binding
+}
+
+func may(r acl.ResourceType, name string, ops ...acl.Operation) (all []acl.Binding) {
+	for _, op := range ops {
+		all = append(all, acl.Binding{Resource: r, Name: name, Pattern: acl.Literal, Principal: "User:alice", Host: "*", Operation: op, Permission: acl.Allow})
+	}
+	return all
+}
+
+func changed(list []acl.Binding, change func(*acl.Binding)) []acl.Binding {
+	for i := range list {
+		change(&list[i])
+	}
+	return list
+}
+
+func prefixed(b *acl.Binding) { b.Pattern = acl.Prefixed }
+func denied(b *acl.Binding)   { b.Permission = acl.Deny }
+
+func rounds() []rights {
+	all := slices.Concat(may(acl.Topic, "*", acl.All), may(acl.Group, "*", acl.All), may(acl.Cluster, acl.ClusterName, acl.All), may(acl.TransactionalID, "*", acl.All))
+	return []rights{
+		{"nothing", nil},
+		{"describe a topic", may(acl.Topic, topicA, acl.Describe)},
+		{"read a topic and a group", append(may(acl.Topic, topicA, acl.Read), may(acl.Group, groupG, acl.Read)...)},
+		{"write a topic", may(acl.Topic, topicA, acl.Write)},
+		{"read all topics by prefix but one denied by prefix", append(changed(may(acl.Topic, "access-", acl.Read), prefixed), changed(changed(may(acl.Topic, topicB, acl.Read), prefixed), denied)...)},
+		{"read everything but what is denied by name", slices.Concat(may(acl.Topic, "*", acl.Read), may(acl.Group, "*", acl.Read), changed(may(acl.Topic, topicA, acl.Read), denied), changed(may(acl.Group, groupG, acl.All), denied))},
+		{"create topics by name", may(acl.Topic, "access-new", acl.Create)},
+		{"delete topics by prefix", changed(may(acl.Topic, "access-", acl.Delete), prefixed)},
+		{"alter topics by prefix", changed(may(acl.Topic, "access-", acl.Alter), prefixed)},
+		{"describe configs of a topic", may(acl.Topic, topicA, acl.DescribeConfigs)},
+		{"alter configs of a topic and a group", append(may(acl.Topic, topicA, acl.AlterConfigs), may(acl.Group, groupG, acl.AlterConfigs)...)},
+		{"describe the cluster", may(acl.Cluster, acl.ClusterName, acl.Describe)},
+		{"alter the cluster", may(acl.Cluster, acl.ClusterName, acl.Alter)},
+		{"create and delete on the cluster", may(acl.Cluster, acl.ClusterName, acl.Create, acl.Delete)},
+		{"idempotent write", may(acl.Cluster, acl.ClusterName, acl.IdempotentWrite)},
+		{"configs of the cluster", may(acl.Cluster, acl.ClusterName, acl.AlterConfigs)},
+		{"cluster action", may(acl.Cluster, acl.ClusterName, acl.ClusterAction)},
+		{"describe a group", may(acl.Group, groupG, acl.Describe)},
+		{"delete a group", append(may(acl.Group, groupG, acl.Delete), may(acl.Topic, topicA, acl.Read)...)},
+		{"everything from elsewhere", changed(slices.Clone(all), func(b *acl.Binding) { b.Host = "10.1.2.3" })},
+		{"everything from here, for anybody", changed(slices.Clone(all), func(b *acl.Binding) { b.Host, b.Principal = host, "User:*" })},
+		{"everything but to describe topics", append(slices.Clone(all), changed(may(acl.Topic, "*", acl.Describe), denied)...)},
+		{"everything", all},
+	}
+}
+
+func (s *accessSession) hold() {
+	s.dial()
+	s.super = s.conn
+	s.clear()
+	for i, topic := range []string{topicA, topicB} {
+		s.create(topic[len(s.prefix):], 1)
+		s.produceTo(topic, 7)
+		s.committed(topic, int64(i))
+	}
+	for i, r := range rounds() {
+		s.conn = s.super
+		s.note("# alice may: %s", r.name)
+		gone, byID := fmt.Sprintf("gone-%d", i), fmt.Sprintf("byid-%d", i)
+		s.create(gone, 1)
+		s.create(byID, 1)
+		s.grant(r.rules)
+		s.login()
+		s.records()
+		s.metadataOf()
+		s.groupsOf()
+		s.adminOf()
+		s.deletionsOf(s.prefix+gone, s.prefix+byID)
+		s.conn = s.super
+		s.revoke()
+		for _, name := range []string{s.prefix + gone, s.prefix + byID, "access-new"} {
+			s.ask(deleteTopicsRequest(1, name))
+		}
+		await(s.t, "the topics to go", func() bool { return len(s.topicNames()) == 2 })
+	}
+}
+
+func (s *accessSession) login() {
+	s.t.Helper()
+	c, err := net.Dial("tcp", s.sasl)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	s.conn = &rawConn{Conn: c}
+	shake := kmsg.NewPtrSASLHandshakeRequest()
+	shake.SetVersion(1)
+	shake.Mechanism = "PLAIN"
+	s.ask(shake)
+	auth := kmsg.NewPtrSASLAuthenticateRequest()
+	auth.SetVersion(2)
+	auth.SASLAuthBytes = []byte("\x00alice\x00" + clustertest.Password("alice"))
+	if resp := s.ask(auth).(*kmsg.SASLAuthenticateResponse); resp.ErrorCode != 0 {
+		s.t.Fatalf("alice does not come in: %d", resp.ErrorCode)
+	}
+}
+
+// grant adds rules, and waits until the broker knows them.
+func (s *accessSession) grant(rules []acl.Binding) {
+	s.t.Helper()
+	req := kmsg.NewPtrCreateACLsRequest()
+	req.SetVersion(3)
+	for _, r := range rules {
+		c := kmsg.NewCreateACLsRequestCreation()
+		c.ResourceType, c.ResourceName, c.ResourcePatternType = kmsg.ACLResourceType(r.Resource), r.Name, kmsg.ACLResourcePatternType(r.Pattern)
+		c.Principal, c.Host, c.Operation, c.PermissionType = r.Principal, r.Host, kmsg.ACLOperation(r.Operation), kmsg.ACLPermissionType(r.Permission)
+		req.Creations = append(req.Creations, c)
+	}
+	for _, r := range s.ask(req).(*kmsg.CreateACLsResponse).Results {
+		if r.ErrorCode != 0 {
+			s.t.Fatalf("a rule: %d", r.ErrorCode)
+		}
+	}
+	await(s.t, "the rules", func() bool { return s.ruleCount() == len(rules) })
+}
+
+func (s *accessSession) ruleCount() (n int) {
+	for _, r := range s.ask(describeACLs()).(*kmsg.DescribeACLsResponse).Resources {
+		n += len(r.ACLs)
+	}
+	return n
+}
+
+func describeACLs() *kmsg.DescribeACLsRequest {
+	req := kmsg.NewPtrDescribeACLsRequest()
+	req.SetVersion(3)
+	req.ResourceType, req.ResourcePatternType, req.Operation, req.PermissionType = 1, 1, 1, 1
+	return req
+}
+
+func (s *accessSession) revoke() {
+	s.t.Helper()
+	s.ask(deleteACLs(nil))
+	await(s.t, "the rules to go", func() bool { return s.ruleCount() == 0 })
+}
+
+func deleteACLs(name *string) *kmsg.DeleteACLsRequest {
+	req := kmsg.NewPtrDeleteACLsRequest()
+	req.SetVersion(3)
+	f := kmsg.NewDeleteACLsRequestFilter()
+	f.ResourceType, f.ResourcePatternType, f.Operation, f.PermissionType, f.ResourceName = 1, 1, 1, 1, name
+	req.Filters = append(req.Filters, f)
+	return req
+}
+
+func (s *accessSession) produceTo(topic string, version int16) {
+	s.t.Helper()
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = 1, 5000
+	rt := kmsg.NewProduceRequestTopic()
+	rt.Topic = topic
+	if version >= 13 {
+		rt.TopicID = s.id(topic)
+	}
+	p := kmsg.NewProduceRequestTopicPartition()
+	p.Records = batch.AppendSimple(nil, 1, []byte("k"), []byte("v"))
+	rt.Partitions = append(rt.Partitions, p)
+	req.Topics = append(req.Topics, rt)
+	s.step("produce to "+topic, version, req)
+}
+
+// committed has the group commit an offset; its coordinator may have to be made first.
+func (s *accessSession) committed(topic string, offset int64) {
+	s.t.Helper()
+	await(s.t, "the group's coordinator", func() bool {
+		req := s.commitRequest(topic, offset)
+		req.SetVersion(8)
+		s.ask(coordinatorRequest(0, groupG))
+		return s.ask(req).(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode == 0
+	})
+}
+
+func coordinatorRequest(kind int8, key string) *kmsg.FindCoordinatorRequest {
+	req := kmsg.NewPtrFindCoordinatorRequest()
+	req.SetVersion(3)
+	req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = kind, key, []string{key}
+	return req
+}
+
+func (s *accessSession) commitRequest(topic string, offset int64) *kmsg.OffsetCommitRequest {
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation = groupG, -1
+	rt := kmsg.NewOffsetCommitRequestTopic()
+	rt.Topic = topic
+	for id, name := range s.names {
+		if name == topic {
+			rt.TopicID = id
+		}
+	}
+	p := kmsg.NewOffsetCommitRequestTopicPartition()
+	p.Offset = offset
+	rt.Partitions = append(rt.Partitions, p)
+	req.Topics = append(req.Topics, rt)
+	return req
+}
+
+// records: produce, fetch, and where offsets lie.
+func (s *accessSession) records() {
+	s.t.Helper()
+	for _, topic := range []string{topicA, topicB, "access-none"} {
+		s.produceTo(topic, 9)
+		if topic != "access-none" {
+			s.produceTo(topic, 13)
+		}
+		for _, v := range []int16{12, 17} {
+			req := fetchRequestOf(topic, 0, 0, 1<<20)
+			if v >= 13 && topic == "access-none" {
+				continue
+			} else if v >= 13 {
+				req.Topics[0].Topic, req.Topics[0].TopicID = "", s.id(topic)
+			}
+			s.step("fetch "+topic, v, req)
+		}
+		s.step("list offsets of "+topic, 7, listRequest(7, topic, 0, offsetEarliest))
+		s.step("epochs of "+topic, 4, epochRequest(topic, 0, -1, 0))
+		s.step("delete records of "+topic, 2, deleteRecordsRequest(topic, 0, 0))
+	}
+	follower := fetchRequestOf(topicA, 0, 0, 1<<20)
+	follower.ReplicaID = 77
+	follower.SetVersion(12)
+	told := s.ask(follower).(*kmsg.FetchResponse).Topics[0].Partitions[0].ErrorCode
+	s.note("fetch as a follower: authorized %t", told != errTopicAuthorization) // what it is told besides is another matter
+	init := kmsg.NewPtrInitProducerIDRequest()
+	init.ProducerID, init.ProducerEpoch, init.TransactionTimeoutMillis = -1, -1, 1000
+	init.SetVersion(4)
+	s.note("producer id: %s", code(s.ask(init).(*kmsg.InitProducerIDResponse).ErrorCode))
+}
+
+func (s *accessSession) metadataOf() {
+	s.t.Helper()
+	ask := func(what string, v int16, topics []kmsg.MetadataRequestTopic, operations bool) {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Topics, req.IncludeTopicAuthorizedOperations = topics, operations
+		req.IncludeClusterAuthorizedOperations = operations && v <= 10
+		s.step(what, v, req)
+	}
+	a, b, none := topicA, topicB, "access-none"
+	byName := []kmsg.MetadataRequestTopic{{Topic: &a}, {Topic: &b}, {Topic: &none}}
+	ask("metadata of all", 12, nil, false)
+	ask("metadata with operations", 9, byName, true)
+	ask("metadata with operations", 12, byName, true)
+	ask("metadata by id", 12, []kmsg.MetadataRequestTopic{{TopicID: s.id(a)}, {TopicID: s.id(b)}, {TopicID: [16]byte{1}}}, true)
+	describe := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	describe.ResponsePartitionLimit = 100
+	s.step("describe topic partitions of all", 0, describe)
+	for _, name := range []string{a, b, none} {
+		describe.Topics = append(describe.Topics, kmsg.DescribeTopicPartitionsRequestTopic{Topic: name})
+	}
+	described := s.ask(describe).(*kmsg.DescribeTopicPartitionsResponse) // what is denied comes in no order
+	slices.SortFunc(described.Topics, func(a, b kmsg.DescribeTopicPartitionsResponseTopic) int { return strings.Compare(*a.Topic, *b.Topic) })
+	s.note("describe topic partitions: %s", s.text(described))
+	cluster := kmsg.NewPtrDescribeClusterRequest()
+	cluster.EndpointType = 1
+	cluster.IncludeClusterAuthorizedOperations = true
+	s.step("describe cluster", 1, cluster)
+	dirs := kmsg.NewPtrDescribeLogDirsRequest()
+	dirs.SetVersion(4)
+	s.note("describe log dirs: %s", code(s.ask(dirs).(*kmsg.DescribeLogDirsResponse).ErrorCode))
+}
+
+func (s *accessSession) groupsOf() {
+	s.t.Helper()
+	for _, v := range []int16{3, 4} {
+		s.step("coordinator", v, coordinatorRequest(0, groupG))
+	}
+	for _, topic := range []string{topicA, topicB, "access-none"} {
+		s.step("commit "+topic, 8, s.commitRequest(topic, 1))
+		if topic != "access-none" {
+			s.step("commit "+topic, 10, s.commitRequest(topic, 1))
+		}
+	}
+	for _, v := range []int16{1, 7, 8, 9, 10} {
+		for _, all := range []bool{false, true} {
+			if all && v < 2 {
+				continue
+			}
+			s.offsetsOf(v, all)
+		}
+	}
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Group, join.MemberID, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = groupG, "nobody", "consumer", 10_000, 10_000
+	join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range"}}
+	s.step("join", 5, join)
+	beat := kmsg.NewPtrHeartbeatRequest()
+	beat.Group, beat.MemberID = groupG, "nobody"
+	s.step("heartbeat", 4, beat)
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group, leave.MemberID = groupG, "nobody"
+	s.step("leave", 2, leave)
+	sync := kmsg.NewPtrSyncGroupRequest()
+	sync.Group, sync.MemberID = groupG, "nobody"
+	s.step("sync", 4, sync)
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups, describe.IncludeAuthorizedOperations = []string{groupG}, true
+	s.step("describe group", 5, describe)
+	s.step("list groups", 5, kmsg.NewPtrListGroupsRequest())
+	del := kmsg.NewPtrOffsetDeleteRequest()
+	del.Group = groupG
+	for _, topic := range []string{topicB, "access-none"} {
+		del.Topics = append(del.Topics, kmsg.OffsetDeleteRequestTopic{Topic: topic, Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 9}}})
+	}
+	s.step("delete offsets", 0, del)
+	gone := kmsg.NewPtrDeleteGroupsRequest()
+	gone.Groups = []string{"access-other-group"}
+	s.step("delete group", 2, gone)
+}
+
+func (s *accessSession) offsetsOf(v int16, all bool) {
+	s.t.Helper()
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group = groupG
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = groupG
+	if !all {
+		for _, topic := range []string{topicA, topicB} {
+			req.Topics = append(req.Topics, kmsg.OffsetFetchRequestTopic{Topic: topic, Partitions: []int32{0}})
+			g.Topics = append(g.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: topic, TopicID: s.id(topic), Partitions: []int32{0}})
+		}
+	}
+	req.Groups = append(req.Groups, g)
+	what := "offsets"
+	if all {
+		what = "all offsets"
+	}
+	s.step(what, v, req)
+}
+
+func (s *accessSession) adminOf() {
+	s.t.Helper()
+	s.step("create topics", 7, createRequest(func(r *kmsg.CreateTopicsRequestTopic) {
+		r.Topic, r.NumPartitions, r.ReplicationFactor = "access-new", 1, 1
+	}))
+	s.configsOf()
+	for _, topic := range []string{topicA, "access-none"} {
+		more := kmsg.NewPtrCreatePartitionsRequest()
+		more.ValidateOnly = true
+		more.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: topic, Count: 5}}
+		s.step("create partitions of "+topic, 3, more)
+	}
+	acls := s.ask(describeACLs()).(*kmsg.DescribeACLsResponse)
+	s.note("describe ACLs: %s, some %t", code(acls.ErrorCode), len(acls.Resources) > 0)
+	s.step("delete ACLs that are not there", 3, deleteACLs(kmsg.StringPtr("access-nobody-has-this")))
+	create := kmsg.NewPtrCreateACLsRequest()
+	bad := kmsg.NewCreateACLsRequestCreation()
+	bad.ResourceType, bad.ResourceName, bad.ResourcePatternType, bad.Principal, bad.Host, bad.Operation, bad.PermissionType = 4, "not-the-cluster", 3, "User:x", "*", 3, 3
+	create.Creations = append(create.Creations, bad)
+	s.step("create an ACL that cannot be", 3, create)
+	users := kmsg.NewPtrDescribeUserSCRAMCredentialsRequest()
+	users.Users = []kmsg.DescribeUserSCRAMCredentialsRequestUser{{Name: "access-nobody"}}
+	s.step("describe SCRAM users", 0, users)
+	alter := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
+	alter.Deletions = []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: "access-nobody", Mechanism: 1}, {Name: "", Mechanism: 1}}
+	alter.Upsertions = []kmsg.AlterUserSCRAMCredentialsRequestUpsertion{{Name: "access-x", Mechanism: 1, Iterations: 1}, {Name: "access-y", Mechanism: 9, Iterations: 4096}, {Name: "access-z", Mechanism: 2, Iterations: 16385}}
+	s.step("alter SCRAM users", 0, alter)
+}
+
+func (s *accessSession) configsOf() {
+	s.t.Helper()
+	describe := kmsg.NewPtrDescribeConfigsRequest()
+	describe.Resources = []kmsg.DescribeConfigsRequestResource{
+		{ResourceType: 2, ResourceName: topicA, ConfigNames: []string{"cleanup.policy"}}, {ResourceType: 2, ResourceName: "access-none", ConfigNames: []string{"cleanup.policy"}},
+		{ResourceType: 4, ResourceName: "1", ConfigNames: []string{"compression.type"}},
+	}
+	s.step("describe configs", 4, describe)
+	old := kmsg.NewPtrAlterConfigsRequest()
+	old.ValidateOnly = true
+	value := "1000000"
+	for _, topic := range []string{topicA, "access-none"} {
+		old.Resources = append(old.Resources, kmsg.AlterConfigsRequestResource{ResourceType: 2, ResourceName: topic, Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: "retention.ms", Value: &value}}})
+	}
+	s.step("alter configs", 2, old)
+	incremental := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	incremental.ValidateOnly = true
+	for kind, name := range map[kmsg.ConfigResourceType]string{2: topicA, 4: "1"} {
+		key := "retention.ms"
+		if kind == 4 {
+			key = "log.retention.ms"
+		}
+		incremental.Resources = append(incremental.Resources, kmsg.IncrementalAlterConfigsRequestResource{ResourceType: kind, ResourceName: name,
+			Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: key, Value: &value}}})
+	}
+	s.step("alter configs incrementally", 1, incremental)
+}
+
+func (s *accessSession) deletionsOf(gone, byID string) {
+	s.t.Helper()
+	s.step("delete a topic", 6, deleteTopicsRequest(6, gone))
+	s.step("delete a topic that is not there", 6, deleteTopicsRequest(6, "access-none"))
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	req.TimeoutMillis = 5000
+	req.Topics = []kmsg.DeleteTopicsRequestTopic{{TopicID: s.id(byID)}}
+	s.step("delete a topic by id", 6, req)
+}
