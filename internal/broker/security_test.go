@@ -1,0 +1,564 @@
+package broker
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	plainauth "github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/rewind-kafka/rewind/internal/clustertest"
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// issuer signs tokens, and keeps its public key in a file.
+type issuer struct {
+	signer jose.Signer
+	keySet string
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{keySet: filepath.Join(t.TempDir(), "jwks.json")}
+	i.signer = signerOf(t, key)
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k1", Algorithm: string(jose.ES256), Use: "sig"}}})
+	if err == nil {
+		err = os.WriteFile(i.keySet, set, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func signerOf(t *testing.T, key crypto.Signer) jose.Signer {
+	t.Helper()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (i *issuer) token(t *testing.T, user string, good time.Duration) string {
+	t.Helper()
+	now := time.Now()
+	text, err := jwt.Signed(i.signer).Claims(jwt.Claims{
+		Subject: user, Issuer: "the-issuer", Audience: jwt.Audience{"kafka"}, Expiry: jwt.NewNumericDate(now.Add(good)), IssuedAt: jwt.NewNumericDate(now),
+	}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// secure is a broker with every kind of listener.
+type secure struct {
+	*testBroker
+	authority *clustertest.Authority
+	issuer    *issuer
+	logs      *logLines
+	keyStore  string
+	users     string
+}
+
+const standardAuthorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+func startSecure(t *testing.T, dir string, pairs ...string) *secure {
+	t.Helper()
+	return startSecureAt(t, dir, time.Now, pairs...)
+}
+
+// handClock is moved by hand.
+type handClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *handClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *handClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func startSecureAt(t *testing.T, dir string, now func() time.Time, pairs ...string) *secure {
+	t.Helper()
+	certs := t.TempDir()
+	s := &secure{authority: clustertest.NewAuthority(t, certs), issuer: newIssuer(t), logs: new(logLines), users: usersFile(t, "admin", "admin-s3cret", "alice", "alice-s3cret")}
+	_, _, _, s.keyStore = s.authority.Issue(t, "broker", "127.0.0.1")
+	keys := append([]string{
+		"listeners", "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,MTLS://127.0.0.1:0",
+		"listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,MTLS:SSL",
+		"ssl.keystore.location", s.keyStore, "ssl.truststore.location", s.authority.CertFile, "listener.name.mtls.ssl.client.auth", "required",
+		"sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", "sasl.plain.users.file", s.users,
+		"sasl.oauthbearer.jwks.endpoint.url", "file://" + s.issuer.keySet, "sasl.oauthbearer.expected.issuer", "the-issuer", "sasl.oauthbearer.expected.audience", "kafka,other",
+		"connection.failed.authentication.delay.ms", "5",
+		"authorizer.class.name", standardAuthorizer, "super.users", "User:admin;User:ANONYMOUS;User:CN=root",
+	}, pairs...)
+	s.testBroker = startBroker(t, dir, withKeys(keys...), func(o *Options) {
+		o.Clock = now
+		o.Logger = slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	return s
+}
+
+func (s *secure) at(listener string) string { return s.AddrOf(listener).String() }
+
+// as is a client that comes to a listener in some way.
+func (s *secure) as(t *testing.T, listener string, m sasl.Mechanism, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	opts = append(opts, kgo.SeedBrokers(s.at(listener)), kgo.FetchMaxWait(time.Second), kgo.RetryTimeout(5*time.Second), kgo.RequestRetries(1))
+	if listener == "SSL" || listener == "SASL_SSL" {
+		opts = append(opts, kgo.DialTLSConfig(s.authority.ClientConfig()))
+	}
+	if m != nil {
+		opts = append(opts, kgo.SASL(m))
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+// scramUser keeps a password for both mechanisms.
+func (s *secure) scramUser(t *testing.T, user, password string) {
+	t.Helper()
+	var up []kadm.UpsertSCRAM
+	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
+		up = append(up, kadm.UpsertSCRAM{User: user, Mechanism: m, Iterations: 4096, Password: password})
+	}
+	for _, one := range up { // a user cannot be altered twice in one request
+		resp, err := kadm.NewClient(s.as(t, "PLAINTEXT", nil)).AlterUserSCRAMs(t.Context(), nil, []kadm.UpsertSCRAM{one})
+		if err == nil {
+			err = resp.Error()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustSee asks for a topic.
+func (s *secure) mustSee(t *testing.T, cl *kgo.Client, topic string, want error) {
+	t.Helper()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
+	resp, err := req.RequestWith(t.Context(), cl)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if !errors.Is(err, want) {
+		t.Errorf("%v, want %v", err, want)
+	}
+}
+
+func (s *secure) allow(t *testing.T, principal, topic string, op kadm.ACLOperation, pattern kadm.ACLPattern, deny bool) {
+	t.Helper()
+	b := kadm.NewACLs().Topics(topic).ResourcePatternType(pattern).Operations(op)
+	if deny {
+		b = b.Deny(principal).DenyHosts("*")
+	} else {
+		b = b.Allow(principal).AllowHosts("*")
+	}
+	resp, err := kadm.NewClient(s.as(t, "PLAINTEXT", nil)).CreateACLs(t.Context(), b)
+	for _, one := range resp {
+		err = errors.Join(err, one.Err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *secure) revokeAll(t *testing.T) {
+	t.Helper()
+	if _, err := kadm.NewClient(s.as(t, "PLAINTEXT", nil)).DeleteACLs(t.Context(), kadm.NewACLs().AnyResource().Allow().AllowHosts().Deny().DenyHosts().Operations(kadm.OpAny).ResourcePatternType(kadm.ACLPatternAny)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryWayIn(t *testing.T) {
+	s := startSecure(t, t.TempDir())
+	s.createTopic(t, "t", 1)
+	s.scramUser(t, "alice", "alice-scram-s3cret")
+	s.allow(t, "User:alice", "t", kadm.OpDescribe, kadm.ACLPatternLiteral, false)
+	s.allow(t, "User:CN=alice", "t", kadm.OpDescribe, kadm.ACLPatternLiteral, false)
+	token := s.issuer.token(t, "alice", time.Hour)
+	for _, listener := range []string{"SASL_PLAINTEXT", "SASL_SSL"} {
+		for name, m := range map[string]sasl.Mechanism{
+			"PLAIN":         plainauth.Auth{User: "alice", Pass: "alice-s3cret"}.AsMechanism(),
+			"SCRAM-SHA-256": scram.Auth{User: "alice", Pass: "alice-scram-s3cret"}.AsSha256Mechanism(),
+			"SCRAM-SHA-512": scram.Auth{User: "alice", Pass: "alice-scram-s3cret"}.AsSha512Mechanism(),
+			"OAUTHBEARER":   oauth.Auth{Token: token}.AsMechanism(),
+		} {
+			t.Run(listener+"/"+name, func(t *testing.T) {
+				cl := s.as(t, listener, m)
+				s.mustSee(t, cl, "t", nil)
+				s.mustSee(t, cl, "other", kerr.TopicAuthorizationFailed)
+			})
+		}
+		for name, m := range map[string]sasl.Mechanism{
+			"PLAIN, wrong password": plainauth.Auth{User: "alice", Pass: "wr0ng-s3cret"}.AsMechanism(),
+			"PLAIN, nobody":         plainauth.Auth{User: "nobody", Pass: "wr0ng-s3cret"}.AsMechanism(),
+			"SCRAM, wrong password": scram.Auth{User: "alice", Pass: "wr0ng-s3cret"}.AsSha256Mechanism(),
+			"SCRAM, nobody":         scram.Auth{User: "nobody", Pass: "wr0ng-s3cret"}.AsSha512Mechanism(),
+			"OAUTHBEARER, expired":  oauth.Auth{Token: s.issuer.token(t, "alice", -time.Hour)}.AsMechanism(),
+			"OAUTHBEARER, foreign":  oauth.Auth{Token: newIssuer(t).token(t, "alice", time.Hour)}.AsMechanism(),
+			"OAUTHBEARER, unsigned": oauth.Auth{Token: clustertest.Token("alice")}.AsMechanism(),
+		} {
+			t.Run(listener+"/"+name, func(t *testing.T) {
+				s.mustSee(t, s.as(t, listener, m, kgo.RequestRetries(0)), "t", kerr.SaslAuthenticationFailed)
+			})
+		}
+	}
+	t.Run("TLS", func(t *testing.T) { s.mustSee(t, s.as(t, "SSL", nil), "t", nil) })
+	for name, want := range map[string]error{"alice": nil, "bob": kerr.TopicAuthorizationFailed, "root": nil} {
+		t.Run("mutual TLS/"+name, func(t *testing.T) {
+			conf := s.authority.ClientConfig()
+			cert, _, _, _ := s.authority.Issue(t, name)
+			conf.Certificates = []tls.Certificate{cert}
+			s.mustSee(t, s.as(t, "MTLS", nil, kgo.DialTLSConfig(conf)), "t", want)
+		})
+	}
+	for _, secret := range []string{"s3cret", token, strings.Split(token, ".")[2], "PRIVATE KEY"} {
+		for _, line := range s.logs.lines() {
+			if strings.Contains(line, secret) {
+				t.Errorf("a secret is logged: %s", line)
+			}
+		}
+	}
+	if !slices.ContainsFunc(s.logs.lines(), func(l string) bool { return strings.Contains(l, "authentication with PLAIN") }) {
+		t.Error("failures are not logged")
+	}
+}
+
+// saslConn talks SASL by hand.
+type saslConn struct {
+	*rawConn
+	t *testing.T
+}
+
+func (s *secure) hand(t *testing.T, listener string) *saslConn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.at(listener))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &saslConn{&rawConn{Conn: c}, t}
+}
+
+func (c *saslConn) shake(version int16, mechanism string) *kmsg.SASLHandshakeResponse {
+	c.t.Helper()
+	req := kmsg.NewPtrSASLHandshakeRequest()
+	req.SetVersion(version)
+	req.Mechanism = mechanism
+	return c.ask(c.t, req).(*kmsg.SASLHandshakeResponse)
+}
+
+func (c *saslConn) auth(token string) *kmsg.SASLAuthenticateResponse {
+	c.t.Helper()
+	req := kmsg.NewPtrSASLAuthenticateRequest()
+	req.SetVersion(2)
+	req.SASLAuthBytes = []byte(token)
+	return c.ask(c.t, req).(*kmsg.SASLAuthenticateResponse)
+}
+
+func (c *saslConn) closed() {
+	c.t.Helper()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
+		c.t.Errorf("the connection is not closed: %d, %v", n, err)
+	}
+}
+
+func (c *saslConn) send(req kmsg.Request) {
+	c.t.Helper()
+	if _, err := c.Write(wire.AppendRequest(nil, req, 7, nil)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+const aliceToken = "\x00alice\x00alice-s3cret"
+
+// Nothing is served before authentication but what it needs.
+func TestNothingBeforeAuthentication(t *testing.T) {
+	s := startSecure(t, t.TempDir())
+	for key, a := range s.apis {
+		if key == keyApiVersions || key == keySaslHandshake || key == keySaslAuthenticate {
+			continue
+		}
+		c := s.hand(t, "SASL_PLAINTEXT")
+		req := kmsg.RequestForKey(key)
+		req.SetVersion(a.max)
+		c.send(req)
+		c.closed()
+	}
+	c := s.hand(t, "SASL_PLAINTEXT")
+	versions := kmsg.NewPtrApiVersionsRequest()
+	versions.SetVersion(3)
+	versions.ClientSoftwareName, versions.ClientSoftwareVersion = "t", "1"
+	if got := c.ask(t, versions).(*kmsg.ApiVersionsResponse); got.ErrorCode != 0 || len(got.ApiKeys) != len(s.apis) {
+		t.Errorf("%+v", got)
+	}
+	if got := c.auth(aliceToken); got.ErrorCode != errIllegalSaslState {
+		t.Errorf("a token before the handshake: %d", got.ErrorCode)
+	}
+	if got := c.shake(1, "PLAIN"); got.ErrorCode != 0 || len(got.SupportedMechanisms) != 4 {
+		t.Errorf("%+v", got)
+	}
+	if got := c.auth(aliceToken); got.ErrorCode != 0 || got.SessionLifetimeMillis != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := c.auth(aliceToken); got.ErrorCode != errIllegalSaslState {
+		t.Errorf("a token after authentication: %d", got.ErrorCode)
+	}
+	if got := c.shake(1, "PLAIN"); got.ErrorCode != errIllegalSaslState {
+		t.Errorf("authentication again at once: %d", got.ErrorCode)
+	}
+	topics := kmsg.NewPtrMetadataRequest()
+	topics.SetVersion(9)
+	if got := c.ask(t, topics).(*kmsg.MetadataResponse); len(got.Brokers) != 1 || got.Brokers[0].Port != portOf(t, s.at("SASL_PLAINTEXT")) {
+		t.Errorf("brokers %+v", got.Brokers)
+	}
+
+	c = s.hand(t, "SASL_PLAINTEXT")
+	if got := c.shake(1, "GSSAPI"); got.ErrorCode != errUnsupportedSaslMechanism || len(got.SupportedMechanisms) != 4 {
+		t.Errorf("%+v", got)
+	}
+	c.closed()
+
+	c = s.hand(t, "SASL_PLAINTEXT")
+	c.shake(1, "PLAIN")
+	c.send(topics)
+	c.closed()
+
+	c = s.hand(t, "SASL_PLAINTEXT")
+	c.Write([]byte{0, 0x10, 0, 0}) // 1 MiB: more than an unknown client may send
+	c.closed()
+
+	if got := s.hand(t, "PLAINTEXT").shake(1, "PLAIN"); got.ErrorCode != errIllegalSaslState {
+		t.Errorf("a handshake on a listener without SASL: %d", got.ErrorCode)
+	}
+}
+
+func portOf(t *testing.T, addr string) int32 {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(a.Port)
+}
+
+// After a handshake of version 0 tokens travel without requests.
+func TestRawTokens(t *testing.T) {
+	s := startSecure(t, t.TempDir())
+	c := s.hand(t, "SASL_PLAINTEXT")
+	c.shake(0, "PLAIN")
+	if _, err := c.Write(frameOf([]byte(aliceToken))); err != nil {
+		t.Fatal(err)
+	}
+	if frame, err := wire.ReadFrame(c, 1000, nil); err != nil || len(frame) != 0 {
+		t.Fatalf("%q, %v", frame, err)
+	}
+	if got := c.ask(t, kmsg.NewPtrListGroupsRequest()).(*kmsg.ListGroupsResponse); got.ErrorCode != 0 {
+		t.Errorf("%+v", got)
+	}
+	c = s.hand(t, "SASL_PLAINTEXT")
+	c.shake(0, "PLAIN")
+	c.Write(frameOf([]byte("\x00alice\x00wrong")))
+	c.closed()
+}
+
+// A session ends; a client that authenticates again as the same user goes on, and nobody else does.
+func TestReauthentication(t *testing.T) {
+	clock := &handClock{at: time.Now()}
+	s := startSecureAt(t, t.TempDir(), clock.now, "connections.max.reauth.ms", "60000")
+	in := func() *saslConn {
+		c := s.hand(t, "SASL_PLAINTEXT")
+		c.shake(1, "PLAIN")
+		if got := c.auth(aliceToken); got.ErrorCode != 0 || got.SessionLifetimeMillis != 60_000 {
+			t.Fatalf("%+v", got)
+		}
+		return c
+	}
+	list := kmsg.NewPtrListGroupsRequest()
+	c, other, late, mechanism := in(), in(), in(), in()
+	clock.advance(59 * time.Second)
+	c.ask(t, list)
+	clock.advance(2 * time.Second)
+	if got := c.shake(1, "PLAIN"); got.ErrorCode != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := c.auth(aliceToken); got.ErrorCode != 0 || got.SessionLifetimeMillis != 60_000 {
+		t.Errorf("%+v", got)
+	}
+	c.ask(t, list)
+	late.send(list)
+	late.closed()
+	other.shake(1, "PLAIN")
+	if got := other.auth("\x00admin\x00admin-s3cret"); got.ErrorCode != errSaslAuthenticationFailed {
+		t.Errorf("alice has become admin: %+v", got)
+	}
+	other.closed()
+	if got := mechanism.shake(1, "OAUTHBEARER"); got.ErrorCode == 0 {
+		t.Errorf("another mechanism: %+v", got)
+	}
+	mechanism.closed()
+	clock.advance(2 * time.Second)
+	c.shake(1, "PLAIN")
+	c.send(list)
+	c.closed()
+}
+
+// A token's end is the session's, if that comes first.
+func TestTokenEndsSession(t *testing.T) {
+	s := startSecure(t, t.TempDir(), "connections.max.reauth.ms", "3600000")
+	c := s.hand(t, "SASL_PLAINTEXT")
+	c.shake(1, "OAUTHBEARER")
+	got := c.auth("n,,\x01auth=Bearer " + s.issuer.token(t, "alice", time.Minute) + "\x01\x01")
+	if got.ErrorCode != 0 || got.SessionLifetimeMillis <= 0 || got.SessionLifetimeMillis > 60_000 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Who speaks the wrong protocol is told so in the log.
+func TestMixedUpProtocols(t *testing.T) {
+	s := startSecure(t, t.TempDir())
+	c := s.hand(t, "SSL")
+	c.send(kmsg.NewPtrApiVersionsRequest())
+	await(t, "a line about plain Kafka", func() bool {
+		return slices.ContainsFunc(s.logs.lines(), func(l string) bool {
+			return strings.Contains(l, "plain Kafka, not TLS") && strings.Contains(l, "listener=SSL")
+		})
+	})
+	for _, listener := range []string{"PLAINTEXT", "SASL_PLAINTEXT"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		d := tls.Dialer{Config: s.authority.ClientConfig()}
+		if nc, err := d.DialContext(ctx, "tcp", s.at(listener)); err == nil {
+			nc.Close()
+			t.Error("TLS on a plain listener")
+		}
+		cancel()
+		await(t, "a line about TLS", func() bool {
+			return slices.ContainsFunc(s.logs.lines(), func(l string) bool {
+				return strings.Contains(l, "TLS, not plain Kafka") && strings.Contains(l, "listener="+listener)
+			})
+		})
+	}
+	nobody := s.authority.ClientConfig()
+	nobody.MaxVersion = tls.VersionTLS12 // in 1.3 the client learns of it with its first read
+	if nc, err := tls.Dial("tcp", s.at("MTLS"), nobody); err == nil {
+		nc.Close()
+		t.Error("a client without a certificate came in")
+	}
+}
+
+// Passwords and certificates change without a restart.
+func TestFilesAreReadAgain(t *testing.T) {
+	s := startSecure(t, t.TempDir())
+	s.createTopic(t, "t", 1)
+	s.allow(t, "User:alice", "t", kadm.OpDescribe, kadm.ACLPatternLiteral, false)
+	if err := os.WriteFile(s.users, []byte("alice=a-new-one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	renewed := clustertest.NewAuthority(t, t.TempDir())
+	_, _, _, keyStore := renewed.Issue(t, "broker", "127.0.0.1")
+	text, err := os.ReadFile(keyStore)
+	if err == nil {
+		err = os.WriteFile(s.keyStore, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the new certificate", func() bool {
+		nc, err := tls.Dial("tcp", s.at("SSL"), renewed.ClientConfig())
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+	await(t, "the new password", func() bool {
+		c := s.hand(t, "SASL_PLAINTEXT")
+		c.shake(1, "PLAIN")
+		return c.auth("\x00alice\x00a-new-one").ErrorCode == 0
+	})
+}
+
+// ACLs and SCRAM users outlive the broker.
+func TestSecurityOutlivesRestart(t *testing.T) {
+	dir := t.TempDir()
+	t.Run("first", func(t *testing.T) {
+		s := startSecure(t, dir)
+		s.createTopic(t, "t", 1)
+		s.scramUser(t, "alice", "pass")
+		s.scramUser(t, "gone", "pass")
+		s.allow(t, "User:alice", "t", kadm.OpRead, kadm.ACLPatternPrefixed, false)
+		s.allow(t, "User:alice", "x", kadm.OpAll, kadm.ACLPatternLiteral, true)
+		resp, err := kadm.NewClient(s.as(t, "PLAINTEXT", nil)).AlterUserSCRAMs(t.Context(), []kadm.DeleteSCRAM{{User: "gone", Mechanism: kadm.ScramSha256}}, nil)
+		if err != nil || resp.Error() != nil {
+			t.Fatal(err, resp.Error())
+		}
+	})
+	if info, err := os.Stat(filepath.Join(dir, securityDir)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	s := startSecure(t, dir)
+	cl := s.as(t, "SASL_SSL", scram.Auth{User: "alice", Pass: "pass"}.AsSha512Mechanism())
+	s.mustSee(t, cl, "t", nil)
+	s.mustSee(t, cl, "x", kerr.TopicAuthorizationFailed)
+	adm := kadm.NewClient(s.as(t, "PLAINTEXT", nil))
+	users, err := adm.DescribeUserSCRAMs(t.Context())
+	if err != nil || len(users) != 2 || len(users["alice"].CredInfos) != 2 || len(users["gone"].CredInfos) != 1 || users["gone"].CredInfos[0].Mechanism != kadm.ScramSha512 {
+		t.Errorf("%+v, %v", users, err)
+	}
+}
+
+// Without an authorizer ACLs cannot be asked for, as in Apache Kafka.
+func TestNoAuthorizer(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	c := b.raw(t)
+	if got := c.ask(t, describeACLs()).(*kmsg.DescribeACLsResponse); got.ErrorCode != errSecurityDisabled {
+		t.Errorf("%+v", got)
+	}
+	if got := c.ask(t, deleteACLs(nil)).(*kmsg.DeleteACLsResponse); len(got.Results) != 1 || got.Results[0].ErrorCode != errSecurityDisabled {
+		t.Errorf("%+v", got)
+	}
+}
