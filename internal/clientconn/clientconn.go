@@ -56,10 +56,14 @@ func (s socket) CloseWrite() error {
 }
 
 // Answer is a response: a whole frame with the client's correlation id, or, if Stream is set, the frame that is coming in, whose correlation id the
-// Conn puts in. Release, if set, is called once, when the response was written or dropped.
+// Conn puts in.
 type Answer struct {
-	Frame   net.Buffers
+	Frame net.Buffers
+	// Release, if set, is called once, when the response was written or dropped.
 	Release func()
+	// GiveBack, if set, says that memory of Frame is lent, and that others wait for it. It is called once, before Release: when the client has taken the frame, or, if it
+	// is slow to, when what is left of the frame was copied.
+	GiveBack func()
 
 	Stream *Incoming
 	// Transform sees every chunk of a stream in order, from the frame's size on and with the client's correlation id, and may change bytes in place, never their number. Its
@@ -78,8 +82,16 @@ type Skipper interface {
 }
 
 func (a *Answer) release() {
+	a.giveBack()
 	if a.Release != nil {
 		a.Release()
+	}
+}
+
+func (a *Answer) giveBack() {
+	if a.GiveBack != nil {
+		a.GiveBack()
+		a.GiveBack = nil
 	}
 }
 
@@ -100,7 +112,7 @@ type Options struct {
 	MaxFilteredBytes int32 // of one response that a Filter wants; 64 MiB. Up to two are in memory.
 	MaxInFlight      int   // requests whose responses have not been written; 128
 	// IdleTimeout closes a connection on which nothing is owed and nothing was received for so long, or whose client does not go on with a request that it has
-	// begun; 0: never.
+	// begun, or takes nothing of a response; 0: never.
 	IdleTimeout time.Duration
 }
 

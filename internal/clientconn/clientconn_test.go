@@ -71,6 +71,10 @@ func pipePair(testing.TB) (net.Conn, net.Conn) { return net.Pipe() }
 func rigOver(t *testing.T, pair func(testing.TB) (net.Conn, net.Conn), h Handler, o Options) *rig {
 	client, ours := pair(t)
 	upstream, broker := pair(t)
+	return runRig(t, client, ours, upstream, broker, h, o)
+}
+
+func runRig(t *testing.T, client, ours, upstream, broker net.Conn, h Handler, o Options) *rig {
 	r := &rig{t: t, client: client, broker: broker, fromUs: bufio.NewReader(broker), toThem: bufio.NewReader(client), done: make(chan error, 1)}
 	r.conn = New(Socket(ours), upstream, o)
 	go func() { r.done <- r.conn.Run(h) }()

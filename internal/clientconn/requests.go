@@ -20,7 +20,7 @@ const (
 	// headPeek is how much of a request is looked at before it is decided what to do with it: the header, and a produce's acks.
 	headPeek = 4 << 10
 
-	// Most clients send small requests. One that sends large ones gets a larger buffer: with the small one a frame took a tenth more CPU.
+	// Most connections carry small frames. One that carries large ones gets a larger buffer: with the small one a frame took a tenth more CPU.
 	smallBuffer = 4 * headPeek
 	largeBuffer = 64 << 10
 )

@@ -3,8 +3,6 @@ package clientconn
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"net"
 )
 
 // slot is one response owed to the client.
@@ -75,8 +73,9 @@ func (c *Conn) writeResponses(Handler) error {
 
 func (c *Conn) write(s *slot, d delivery) error {
 	defer d.answer.release()
+	defer c.taken()
 	if d.from == nil {
-		return c.client.WriteBuffers(d.answer.Frame)
+		return c.writeFrame(&d.answer)
 	}
 	err := c.streamResponse(s, d)
 	d.streamed <- err
@@ -92,13 +91,6 @@ func (c *Conn) streamResponse(s *slot, d delivery) error {
 		}
 		putCorrelationID(b, s.correlationID)
 	}
-	return stream{from: d.from, src: c.upstreamTCP, dst: c.clientTCP, write: c.writeClient, see: d.answer.Transform, skip: d.answer.Skip}.pass(d.size)
-}
-
-func (c *Conn) writeClient(b []byte) error {
-	if w, ok := c.client.(io.Writer); ok {
-		_, err := w.Write(b)
-		return err
-	}
-	return c.client.WriteBuffers(net.Buffers{b})
+	err := stream{from: d.from, src: c.upstreamTCP, dst: c.clientTCP, write: c.writeClient, see: d.answer.Transform, skip: d.answer.Skip, renew: c.awaitTaking}.pass(d.size)
+	return c.notTaken(err)
 }

@@ -16,7 +16,8 @@ type stream struct {
 	src, dst *net.TCPConn // from's socket and write's, if the kernel may move bytes between them; else nil
 	see      func([]byte) error
 	skip     Skipper
-	life     *life // told while the client's bytes are waited for; nil: they are not the client's
+	life     *life  // told while the client's bytes are waited for; nil: they are not the client's
+	renew    func() // grants the client time to take what comes next; nil: it is not for the client
 }
 
 // pass moves n bytes.
@@ -51,7 +52,7 @@ func (s stream) unseen(n int) int {
 	return min(n, s.skip.Ahead())
 }
 
-// heardEvery is how much of a request the kernel moves in one go: in between it is known that the client is still sending.
+// heardEvery is how much the kernel moves in one go: in between it is known that the client is still there.
 const heardEvery = 1 << 20
 
 // splice has the kernel move bytes: nothing of theirs is in the buffer.
@@ -59,12 +60,16 @@ func (s stream) splice(n int) error {
 	if s.see != nil {
 		s.skip.Skip(n)
 	}
-	if s.life == nil {
-		return s.move(n)
+	if s.life != nil {
+		defer s.life.heard()
 	}
-	defer s.life.heard()
 	for ; n > 0; n -= min(n, heardEvery) {
-		s.life.listen()
+		if s.life != nil {
+			s.life.listen()
+		}
+		if s.renew != nil {
+			s.renew()
+		}
 		if err := s.move(min(n, heardEvery)); err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ func (c *Conn) send(ctx context.Context, o *own) error {
 
 // readUpstream is the only reader of upstream.
 func (c *Conn) readUpstream(Handler) error {
-	br := bufio.NewReaderSize(c.upstream, 64<<10)
+	br := bufio.NewReaderSize(c.upstream, smallBuffer)
 	for {
 		prefix, err := br.Peek(4)
 		if err != nil {
@@ -143,6 +143,10 @@ func (c *Conn) readUpstream(Handler) error {
 		}
 		if p.opaque {
 			return c.opaque(br)
+		}
+		// As with requests: most connections never bring a large response.
+		if size >= largeBuffer && br.Size() < largeBuffer && br.Buffered() == 0 {
+			br = bufio.NewReaderSize(c.upstream, largeBuffer)
 		}
 	}
 }
@@ -220,5 +224,6 @@ func (c *Conn) opaque(br *bufio.Reader) error {
 		if err := (stream{from: br, write: c.writeClient}).pass(br.Buffered()); err != nil {
 			return err
 		}
+		c.taken()
 	}
 }
