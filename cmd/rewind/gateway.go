@@ -72,7 +72,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	log := c.logger()
-	keepHeapSmall()
+	keepHeapSmall(cfg.RemoteReadMemory)
 	// Before anything is started: a signal that comes early must not end the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -151,12 +151,19 @@ func gatewayHealth(w io.Writer, g *gateway.Gateway, past *gateway.History) error
 }
 
 // keepHeapSmall lets garbage grow to a quarter of what is in use, not to as much again: most of that is chunks of segments, which cost a collection next to nothing, and whoever
-// sets remote.read.memory.bytes means it. GOGC says otherwise.
-func keepHeapSmall() {
+// sets remote.read.memory.bytes means it. Near the budget and what comes with it collections come still more often. GOGC and GOMEMLIMIT say otherwise.
+func keepHeapSmall(budget int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}
+	if budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(budget + besideBudget)
+	}
 }
+
+// besideBudget is what the runtime may hold beside the budget before it works harder: stacks, connections' buffers, indexes. The program itself, which the kernel counts as
+// resident, comes to some 50 MiB.
+const besideBudget = 40 << 20
 
 // reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was.
 func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {

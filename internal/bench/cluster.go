@@ -225,13 +225,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 const (
-	crowd           = 50 // readers at once
+	crowd           = 100 // readers at once
+	crowdMemory     = 64 << 20
 	gatewayOverhead = 100 << 20
 )
 
 // measureGatewayMemory lets a crowd read through one gateway.
 func measureGatewayMemory(ctx context.Context, l *lab) (rows []Row, err error) {
-	g, err := l.startGateway(ctx, true)
+	g, err := l.startGateway(ctx, true, fmt.Sprintf("remote.read.cache.bytes=%d", crowdMemory/2), fmt.Sprintf("remote.read.memory.bytes=%d", crowdMemory))
 	if err != nil {
 		return nil, err
 	}
@@ -262,5 +263,5 @@ func measureGatewayMemory(ctx context.Context, l *lab) (rows []Row, err error) {
 		return nil, err
 	}
 	return []Row{{fmt.Sprintf("gateway, %d readers of 8 partitions: resident / its budget and 100 MiB", crowd),
-		float64(u.MaxRSS) / (1 << 10), float64(gatewayMemory+gatewayOverhead) / (1 << 20), -1, "MiB"}}, nil
+		float64(u.MaxRSS) / (1 << 10), float64(crowdMemory+gatewayOverhead) / (1 << 20), -1, "MiB"}}, nil
 }

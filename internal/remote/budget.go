@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 )
 
 // Budget grants memory for bytes of segments, process-wide. Its two ways of asking, and why they cannot deadlock, are in the package's doc.
 type Budget struct {
 	limit int64
+	// tails is the memory of copied tails (see maxTail). It is no part of limit, since whoever waits for a grant may hold one, and must not be waited for; it is bounded by
+	// limit/tailShare all the same.
+	tails atomic.Int64
 
 	mu    sync.Mutex
 	inUse int64
@@ -38,6 +42,20 @@ type member interface{ pressed() }
 func NewBudget(bytes int64) *Budget {
 	return &Budget{limit: max(bytes, minChunk), free: map[int][][]byte{}, members: map[member]bool{}}
 }
+
+// tailShare: copied tails take at most this part of the budget's size, besides.
+const tailShare = 16
+
+// takeTail counts n bytes of a tail that is to be copied; false if there are too many already.
+func (b *Budget) takeTail(n int64) bool {
+	if b.tails.Add(n) <= b.limit/tailShare {
+		return true
+	}
+	b.tails.Add(-n)
+	return false
+}
+
+func (b *Budget) giveTail(n int) { b.tails.Add(-int64(n)) }
 
 // Limit is the size of the budget.
 func (b *Budget) Limit() int64 { return b.limit }

@@ -15,7 +15,8 @@ type watcher interface{ kick() }
 // chunk is memory for the bytes [start, start+len(buf)) of one object, filled front to back by one GET (with its retries). Bytes below filled never
 // change again, so that readers look at them without a lock while the rest arrives.
 type chunk struct {
-	budget *Budget // nil: a copied tail, outside the budget
+	budget *Budget // nil: a copied tail
+	tails  *Budget // where a copied tail is counted; nil: it is none
 	cache  *Cache  // nil: lives in one stream only
 	key    chunkKey
 	start  int64
@@ -45,6 +46,9 @@ func (c *chunk) unref() {
 		panic("remote: chunk released twice")
 	case n == 0 && c.budget != nil:
 		c.budget.giveBuffer(c.buf)
+		c.buf = nil
+	case n == 0 && c.tails != nil:
+		c.tails.giveTail(len(c.buf))
 		c.buf = nil
 	case n == 1 && c.cache != nil:
 		c.cache.idle(c)

@@ -21,7 +21,8 @@
 // All memory for bytes of segments is granted by one Budget. A reader asks in two ways. TryAcquire is for everything that only makes reading faster: it
 // never waits and fails while anybody waits. Acquire waits in a queue, first come first served, and is used only for the bytes
 // without which a reader can deliver nothing at all. Before a reader calls Acquire it gives back every chunk that it holds (the beginning of a batch
-// that was cut by the chunk's end is kept: up to maxTail bytes are copied aside, a larger one is fetched again). So nobody waits while holding, and
+// that was cut by the chunk's end is kept: up to maxTail bytes are copied aside, into memory that is no part of the grants and a sixteenth of the
+// budget at most for all readers together; what is larger, or finds no room, is fetched again). So nobody waits while holding, and
 // what others hold is always one of these:
 //
 //   - bytes in flight, which end with the chunk's deadline;

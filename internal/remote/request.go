@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// maxTail is the largest beginning of a batch that is copied aside when a reader gives its chunks up to wait for memory. Tails are outside the budget: at
-// most this much for each reader that waits.
+// maxTail is the largest beginning of a batch that is copied aside when a reader gives its chunks up to wait for memory. Tails are outside what the
+// budget grants: see Budget.tails.
 const maxTail = 64 << 10
 
 // wish is the next range to ask for.
@@ -278,7 +278,7 @@ func (p *PartitionReader) shedLocked(w wish) wish {
 	if len(s.pieces) > 0 {
 		p.r.opts.Metrics.Count(EventShed)
 	}
-	tail := s.copyTail(w.start)
+	tail := s.copyTail(w.start, p.r.opts.Budget)
 	for _, o := range p.streams {
 		o.cutAt(0, p) // nothing is ready in any of them
 		o.reqPos = o.checkPos
@@ -297,10 +297,11 @@ func (p *PartitionReader) shedLocked(w wish) wish {
 	return next
 }
 
-// copyTail copies the bytes from checkPos to pos, which are all there, into a chunk outside the budget; nil if they are none, or too many.
-func (s *stream) copyTail(pos int64) *chunk {
+// copyTail copies the bytes from checkPos to pos, which are all there, into a chunk outside the budget; nil if they are none, or too many, or if other tails have
+// taken the room: they are fetched again then.
+func (s *stream) copyTail(pos int64, b *Budget) *chunk {
 	n := pos - s.checkPos
-	if n <= 0 || n > maxTail {
+	if n <= 0 || n > maxTail || !b.takeTail(n) {
 		return nil
 	}
 	buf := make([]byte, 0, n)
@@ -309,17 +310,18 @@ func (s *stream) copyTail(pos int64) *chunk {
 		if pc.end <= s.checkPos || pc.start >= pos {
 			continue
 		}
-		b, _, _ := pc.visible(false)
+		seen, _, _ := pc.visible(false)
 		from := max(pc.start, s.checkPos)
-		if skip := from - pc.start; skip < int64(len(b)) {
-			b = b[skip:]
-			buf = append(buf, b[:min(int64(len(b)), pos-from)]...)
+		if skip := from - pc.start; skip < int64(len(seen)) {
+			seen = seen[skip:]
+			buf = append(buf, seen[:min(int64(len(seen)), pos-from)]...)
 		}
 	}
 	if int64(len(buf)) != n {
+		b.giveTail(int(n))
 		return nil
 	}
-	c := &chunk{start: s.checkPos, buf: buf, filled: len(buf), done: true}
+	c := &chunk{tails: b, start: s.checkPos, buf: buf, filled: len(buf), done: true}
 	c.refs.Store(1)
 	return c
 }
