@@ -1,4 +1,4 @@
-// Command rewind is the one binary: broker, demo, bench and what they are made of. It holds flags and signals; the only os.Exit is here.
+// Command rewind is the one binary: broker, gateway, doctor, demo, bench. It holds flags and signals; the only os.Exit is here.
 package main
 
 import (
