@@ -88,6 +88,10 @@ func (b *Broker) commitInTransaction(ctx context.Context, req *kmsg.TxnOffsetCom
 	if err != nil {
 		return group.CommitResult{Err: err}
 	}
+	absent := group.ErrIllegalGeneration
+	if req.Version >= 6 {
+		absent = group.ErrNotFound
+	}
 	p := txn.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}
 	for range unverifiedTries {
 		log := b.partition(tp.Topic, tp.Partition).log
@@ -97,7 +101,7 @@ func (b *Broker) commitInTransaction(ctx context.Context, req *kmsg.TxnOffsetCom
 				return group.CommitResult{Err: err}
 			}
 		}
-		if result = b.groups.commitTransactional(ctx, req.Group, commit, guard); !errors.Is(result.Err, partlog.ErrUnverified) {
+		if result = b.groups.commitTransactional(ctx, req.Group, commit, guard, absent); !errors.Is(result.Err, partlog.ErrUnverified) {
 			return result
 		}
 	}

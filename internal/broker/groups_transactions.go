@@ -56,18 +56,18 @@ func noteProducer(producers map[int64]map[string]struct{}, producerID int64, gro
 	producers[producerID][group] = struct{}{}
 }
 
-// commitTransactional lets a TxnCommit take effect; guard is from before its transaction was found to be open.
-func (s *groupService) commitTransactional(ctx context.Context, groupID string, commit *group.TxnCommit, guard partlog.Guard) group.CommitResult {
+// commitTransactional lets a TxnCommit take effect; guard is from before its transaction was found to be open, absent is the error for a member of a group that
+// is not there.
+func (s *groupService) commitTransactional(ctx context.Context, groupID string, commit *group.TxnCommit, guard partlog.Guard, absent error) group.CommitResult {
 	c, err := s.coordinator(groupID)
 	if err != nil {
 		return group.CommitResult{Err: err}
 	}
 	k := &call{answer: make(chan answered, 1)}
 	commit.Token = k
-	absent := group.CommitResult{Err: group.ErrIllegalGeneration}
 	err = c.do(ctx, func() {
 		c.guard = guard
-		c.step(groupID, commit.Generation < 0, k, commit, absent)
+		c.step(groupID, commit.Generation < 0, k, commit, group.CommitResult{Err: absent})
 	})
 	if err != nil {
 		return group.CommitResult{Err: err}
