@@ -22,6 +22,7 @@ type saslState struct {
 	authenticated bool
 	began         time.Time // the last authentication
 	expires       time.Time // the session: it must be renewed until then; zero for never
+	lifetime      time.Duration
 }
 
 // minReauthInterval is the least time between two authentications of one connection, Apache Kafka's.
@@ -75,21 +76,15 @@ func (c *conn) step(token []byte) ([]byte, error) {
 	}
 	c.sasl.exchange, c.sasl.authenticated = nil, true
 	c.who.Principal = principal
-	c.sasl.expires = id.Expires
-	if most := c.door.maxReauth(c.sasl.mechanism); most > 0 {
-		if end := c.srv.now().Add(most); id.Expires.IsZero() || end.Before(id.Expires) {
-			c.sasl.expires = end
-		}
+	now := c.srv.now()
+	c.sasl.expires, c.sasl.lifetime = id.Expires, 0
+	if most := c.door.maxReauth(c.sasl.mechanism); most > 0 && (id.Expires.IsZero() || now.Add(most).Before(id.Expires)) {
+		c.sasl.expires = now.Add(most)
+	}
+	if !c.sasl.expires.IsZero() {
+		c.sasl.lifetime = max(c.sasl.expires.Sub(now), 0)
 	}
 	return answer, nil
-}
-
-// lifetime is how long the session is good for, in milliseconds; 0 for ever.
-func (c *conn) lifetime() int64 {
-	if c.sasl.expires.IsZero() {
-		return 0
-	}
-	return max(c.sasl.expires.Sub(c.srv.now()).Milliseconds(), 0)
 }
 
 // refused is a failure as the log has it: what was tried, and nothing of what was sent.

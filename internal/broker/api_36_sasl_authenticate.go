@@ -35,7 +35,7 @@ func (b *Broker) handleSaslAuthenticate(_ context.Context, c *conn, req *kmsg.SA
 		resp.SASLAuthBytes = []byte{}
 	}
 	if c.sasl.authenticated && c.sasl.exchange == nil {
-		resp.SessionLifetimeMillis = c.lifetime()
+		resp.SessionLifetimeMillis = c.sasl.lifetime.Milliseconds()
 	}
 	return message{resp}, nil
 }

@@ -95,7 +95,7 @@ const standardAuthorizer = "org.apache.kafka.metadata.authorizer.StandardAuthori
 
 func startSecure(t *testing.T, dir string, pairs ...string) *secure {
 	t.Helper()
-	return startSecureAt(t, dir, time.Now, pairs...)
+	return startSecureWith(t, dir, nil, pairs...)
 }
 
 // handClock is moved by hand.
@@ -116,7 +116,7 @@ func (c *handClock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-func startSecureAt(t *testing.T, dir string, now func() time.Time, pairs ...string) *secure {
+func startSecureWith(t *testing.T, dir string, opts []brokerOption, pairs ...string) *secure {
 	t.Helper()
 	certs := t.TempDir()
 	s := &secure{authority: clustertest.NewAuthority(t, certs), issuer: newIssuer(t), logs: new(logLines), users: usersFile(t, "admin", "admin-s3cret", "alice", "alice-s3cret")}
@@ -130,10 +130,10 @@ func startSecureAt(t *testing.T, dir string, now func() time.Time, pairs ...stri
 		"connection.failed.authentication.delay.ms", "5",
 		"authorizer.class.name", standardAuthorizer, "super.users", "User:admin;User:ANONYMOUS;User:CN=root",
 	}, pairs...)
-	s.testBroker = startBroker(t, dir, withKeys(keys...), func(o *Options) {
-		o.Clock = now
+	opts = append(opts, withKeys(keys...), func(o *Options) {
 		o.Logger = slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
+	s.testBroker = startBroker(t, dir, opts...)
 	return s
 }
 
@@ -410,7 +410,7 @@ func TestRawTokens(t *testing.T) {
 // A session ends; a client that authenticates again as the same user goes on, and nobody else does.
 func TestReauthentication(t *testing.T) {
 	clock := &handClock{at: time.Now()}
-	s := startSecureAt(t, t.TempDir(), clock.now, "connections.max.reauth.ms", "60000")
+	s := startSecureWith(t, t.TempDir(), []brokerOption{func(o *Options) { o.Clock = clock.now }}, "connections.max.reauth.ms", "60000")
 	in := func() *saslConn {
 		c := s.hand(t, "SASL_PLAINTEXT")
 		c.shake(1, "PLAIN")
