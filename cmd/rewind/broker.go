@@ -32,7 +32,7 @@ type brokerCmd struct {
 
 	Config          string   `help:"YAML file whose keys are Kafka's property names (docs/configuration.md)." type:"path"`
 	DataDir         string   `help:"Where the log lies: log.dirs." type:"path"`
-	Listen          string   `help:"host:port for Kafka clients: listeners."`
+	Listen          string   `help:"host:port for Kafka clients, or NAME://host:port,... where listeners have names: listeners."`
 	Advertised      string   `help:"host:port that clients are told: advertised.listeners."`
 	Store           string   `help:"Object store URL: file:///dir, s3://bucket?region=..., gs://bucket, azblob://container."`
 	HTTPListen      string   `help:"host:port for signed locations of a directory store, /metrics and /healthz: http.listen."`
@@ -215,9 +215,13 @@ func (f *front) advertised(cfg *config.Broker) (string, error) {
 	if cfg.HTTPAdvertised != "" || f.listener == nil {
 		return cfg.HTTPAdvertised, nil
 	}
-	told := cfg.AdvertisedListener
+	listeners, err := cfg.Listeners()
+	if err != nil {
+		return "", err
+	}
+	told := cfg.Advertised(listeners[0].Name)
 	if told == "" {
-		told = cfg.Listen
+		told = listeners[0].Address
 	}
 	host, _, err := net.SplitHostPort(told)
 	if err != nil {
