@@ -29,6 +29,18 @@ func TestDrainOfAnIdleConnection(t *testing.T) {
 	}
 }
 
+// awaitOwed waits until so many responses are promised.
+func (r *rig) awaitOwed(n int) {
+	owed := func() int {
+		r.conn.life.mu.Lock()
+		defer r.conn.life.mu.Unlock()
+		return r.conn.life.owed
+	}
+	for owed() != n {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // What is owed is finished, in order; what comes later is not taken.
 func TestDrainFinishesWhatIsOwed(t *testing.T) {
 	let := make(chan struct{})
@@ -40,9 +52,7 @@ func TestDrainFinishesWhatIsOwed(t *testing.T) {
 	r.send(3, 1, 1, nil)
 	q := r.arrived()
 	r.send(1, 4, 2, nil)
-	for len(r.conn.slots) == 0 { // the fetch is promised; the first slot is the writer's already
-		time.Sleep(time.Millisecond)
-	}
+	r.awaitOwed(2)
 	r.conn.Drain()
 	r.send(3, 1, 3, []byte("too late"))
 	r.answer(q.CorrelationID, []byte("m"))

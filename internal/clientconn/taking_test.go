@@ -89,8 +89,9 @@ func TestStalledClientGivesBack(t *testing.T) {
 func TestDroppedAnswerGivesBack(t *testing.T) {
 	l := newLender(8)
 	h := l.handler()
-	inner := h.answer
+	inner, entered := h.answer, make(chan struct{})
 	h.answer = func(ctx context.Context, q wire.RequestHeader) (Answer, error) {
+		close(entered)
 		<-ctx.Done()
 		return inner(ctx, q)
 	}
@@ -98,9 +99,7 @@ func TestDroppedAnswerGivesBack(t *testing.T) {
 	r.send(3, 1, 1, nil)
 	r.arrived() // never answered: the fetch's answer must wait
 	r.send(1, 4, 2, nil)
-	for len(r.conn.slots) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-entered
 	r.conn.Close()
 	<-r.done
 	if seen := l.seen(); !slices.Equal(seen, []string{"given back", "released"}) {
