@@ -1,6 +1,6 @@
 // Package bucket keeps remote log segments in an object store: a RemoteStorageManager over gocloud.dev/blob for servers, and a RemoteStorageFetcher
 // for clients that have credentials of their own. Commands and programs import it together with the drivers they want (bucket/s3, bucket/gcs,
-// bucket/azure, bucket/file); no other package of this repository does. It starts no goroutines of its own.
+// bucket/azure, bucket/file); another layout's manager (bucket/aiven) builds on its Store. It starts no goroutines of its own.
 package bucket
 
 import (
