@@ -49,11 +49,15 @@ func firstWithAddresses(key int16) int16 {
 // WantsResponse is the carrier's question which responses to forwarded requests are taken whole. A version that is not known here passes by as it is: the client was not
 // offered it.
 func (c *conn) WantsResponse(key, version int16) bool {
-	return key == keySaslAuthenticate || rewriterOf(key) != nil && version >= firstWithAddresses(key) && version <= maxVersion(key)
+	return key == keySaslAuthenticate || rewriterOf(key) != nil && version >= firstWithAddresses(key) && version <= maxVersion(key) ||
+		c.history != nil && c.history.WantsResponse(key, version)
 }
 
-// FilterResponse replaces addresses in a response.
+// FilterResponse replaces addresses in a response. Those without any are history's to take note of.
 func (c *conn) FilterResponse(key, version int16, frame []byte) ([]byte, error) {
+	if key != keySaslAuthenticate && rewriterOf(key) == nil {
+		return c.history.FilterResponse(key, version, frame)
+	}
 	correlationID, body, err := wire.ResponseBody(frame[4:], key, version)
 	if err != nil {
 		return nil, err
