@@ -56,14 +56,7 @@ func (c *brokerCmd) configuration() (*config.Broker, error) {
 			errs = append(errs, cfg.Set(f.key, f.value))
 		}
 	}
-	for _, s := range c.Set {
-		k, v, ok := strings.Cut(s, "=")
-		if !ok {
-			errs = append(errs, fmt.Errorf("--set %q: want name=value", s))
-			continue
-		}
-		errs = append(errs, cfg.Set(k, v))
-	}
+	errs = append(errs, setPairs(cfg.Set, c.Set))
 	if cfg.DataDir == "" {
 		errs = append(errs, errors.New("no data directory: give --data-dir, or log.dirs in the file"))
 	}

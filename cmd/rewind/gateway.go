@@ -30,6 +30,7 @@ type gatewayCmd struct {
 	Advertised    string   `help:"The host that clients are told: advertised.host."`
 	Store         string   `help:"Object store URL of the cluster's tiered storage: file:///dir, s3://bucket?region=..., gs://bucket, azblob://container."`
 	Layout        string   `help:"Who wrote the objects, kafka or aiven: store.layout."`
+	Prefix        string   `help:"key.prefix of Aiven's plug-in: store.key.prefix."`
 	Key           []string `help:"A private key of layout aiven, a PEM file: store.encryption.keys." placeholder:"ID=FILE" sep:"none"`
 	CommandConfig string   `help:"Properties file as Kafka's tools take it: security, and the gateway's own principal: upstream.command.config." type:"path"`
 	Resolve       string   `help:"Who knows where history lies, metadata or upstream: resolve."`
@@ -45,21 +46,14 @@ func (c *gatewayCmd) configuration() (*config.Gateway, error) {
 		errs = append(errs, cfg.LoadFile(c.Config))
 	}
 	for _, f := range []struct{ key, value string }{
-		{"upstream.bootstrap.servers", c.Upstream}, {"listeners", c.Listen}, {"advertised.host", c.Advertised}, {"store", c.Store}, {"store.layout", c.Layout},
+		{"upstream.bootstrap.servers", c.Upstream}, {"listeners", c.Listen}, {"advertised.host", c.Advertised}, {"store", c.Store}, {"store.layout", c.Layout}, {"store.key.prefix", c.Prefix},
 		{"store.encryption.keys", strings.Join(c.Key, ",")}, {"resolve", c.Resolve}, {"upstream.command.config", c.CommandConfig}, {"http.listen", c.HTTPListen},
 	} {
 		if f.value != "" {
 			errs = append(errs, cfg.Set(f.key, f.value))
 		}
 	}
-	for _, s := range c.Set {
-		k, v, ok := strings.Cut(s, "=")
-		if !ok {
-			errs = append(errs, fmt.Errorf("--set %q: want name=value", s))
-			continue
-		}
-		errs = append(errs, cfg.Set(k, v))
-	}
+	errs = append(errs, setPairs(cfg.Set, c.Set))
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

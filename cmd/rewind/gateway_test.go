@@ -200,12 +200,12 @@ func TestGateway(t *testing.T) {
 }
 
 func TestGatewayFlags(t *testing.T) {
-	cmd := gatewayCmd{Upstream: "kafka:9092", Layout: "aiven", Key: []string{"a=/a.pem", "b=/b.pem"}, Store: "s3://bucket", Resolve: "metadata", Set: []string{"remote.read.policy=tiered"}}
+	cmd := gatewayCmd{Upstream: "kafka:9092", Layout: "aiven", Prefix: "tiered/", Key: []string{"a=/a.pem", "b=/b.pem"}, Store: "s3://bucket", Resolve: "metadata", Set: []string{"remote.read.policy=tiered"}}
 	cfg, err := cmd.configuration()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(cfg.KeyFiles()) != 2 || cfg.ReadPolicy != "tiered" || cfg.StoreLayout != "aiven" {
+	if len(cfg.KeyFiles()) != 2 || cfg.ReadPolicy != "tiered" || cfg.StoreLayout != "aiven" || cfg.StorePrefix != "tiered/" {
 		t.Errorf("%+v", cfg)
 	}
 	cmd.Set = []string{"remote.read.policy"}
