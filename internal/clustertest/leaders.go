@@ -32,6 +32,11 @@ func (c *Cluster) MoveLeader(t testing.TB, topic string, partition, to int32) {
 	})
 }
 
+// AskLeader is MoveLeader without the wait, for goroutines beside a test's own.
+func (c *Cluster) AskLeader(ctx context.Context, topic string, partition, to int32) error {
+	return c.moveLeader(ctx, topic, partition, to)
+}
+
 // moveLeader puts the broker first among the replicas and asks for the preferred leader.
 func (c *Cluster) moveLeader(ctx context.Context, topic string, partition, to int32) error {
 	ps, err := c.partitions(ctx, topic)

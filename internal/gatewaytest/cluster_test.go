@@ -1,12 +1,14 @@
 package gatewaytest
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 )
 
@@ -27,6 +29,8 @@ func TestCluster(t *testing.T) {
 		{"UncleanElection", uncleanElection, true},
 		{"UncleanElectionMisaligned", uncleanElectionMisaligned, true},
 		{"KilledWhileTiering", killedWhileTiering, true},
+		{"BrokerHangs", brokerHangs, true},
+		{"Clients", clientsWhileLeadersMove, true},
 		{"DeleteRecords", recordsDeleted, false},
 		{"Retention", retention, true},
 		{"TopicRecreated", topicRecreated, true},
@@ -97,6 +101,65 @@ func brokerKilled(t *testing.T, c *clustertest.Cluster, ps []path) {
 		c.AwaitISR(t, "killed", c.IDs()...)
 	})
 	equal(t, all, want, before)
+}
+
+// brokerHangs: a broker says nothing for longer than the others wait for it, and then goes on as if nothing had been.
+func brokerHangs(t *testing.T, c *clustertest.Cluster, ps []path) {
+	want, before := loaded(t, c, "hung"), directBytes(t, ps)
+	victim := c.IDs()[1]
+	c.MoveLeader(t, "hung", 0, victim)
+	all := backfills(t, c, ps, "hung", count(want), never)
+	throughout(t, all, func() {
+		c.Pause(t, victim)
+		time.Sleep(9 * time.Second) // its session with the controller is six
+		c.Resume(t, victim)
+		c.AwaitISR(t, "hung", c.IDs()...)
+	})
+	equal(t, all, want, before)
+}
+
+// clientsWhileLeadersMove: every client of every language reads a history whose leader moves all the time.
+func clientsWhileLeadersMove(t *testing.T, c *clustertest.Cluster, ps []path) {
+	lab.java(t)
+	c.CreateTiered(t, history, 1, nil)
+	c.ProduceText(t, history, "gzip", 200)
+	c.Sink(t, history)
+	want := asDrivers(c.Records(t, history, true)[0])
+	for _, d := range clientdrivers.Drivers(lab.java) {
+		t.Run(d.Name, func(t *testing.T) {
+			defer moveLeaders(t, c, history)()
+			r := d.Run(t, clientdrivers.Session{Addr: ps[0].seeds[0], Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: history, Group: "moving-" + d.Name, First: 70, N: len(want)})
+			if d := differ(want, r.All()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// moveLeaders moves the leader of a topic's only partition from one broker to the next until the function that it returns is called.
+func moveLeaders(t *testing.T, c *clustertest.Cluster, topic string) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped, moves := make(chan struct{}), 0
+	go func() {
+		defer close(stopped)
+		for i := 0; ctx.Err() == nil; i++ {
+			// An election is refused while the last one is not through.
+			if err := c.AskLeader(ctx, topic, 0, c.IDs()[i%len(c.IDs())]); err == nil {
+				moves++
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(1200 * time.Millisecond): // librdkafka, who asks again after half a second, must meet a leader now and then
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-stopped
+		if moves == 0 {
+			t.Error("no leader has moved")
+		}
+	}
 }
 
 // The records that the unclean leader had not are gone, and so are their remote segments for everybody, though the store has them.
