@@ -64,6 +64,7 @@ public class Client {
             case "produce": return produce(a[1], a[2], a[3], a[4]);
             case "consume": return consume(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
             case "group": return group(a[1], a[2], Integer.parseInt(a[3]), a[4], Arrays.asList(a).subList(5, a.length));
+            case "transact": return transact(a[1], a[2], a[3], a[4], Integer.parseInt(a[5]));
             case "session": return session(JSON.readTree(a[1]));
             case "share": return share(JSON.readTree(a[1]));
             case "tool": return tool(a[1], a[2], a[3], Arrays.copyOfRange(a, 4, a.length));
@@ -142,6 +143,40 @@ public class Client {
             c.commitSync();
         }
         return Integer.toString(n);
+    }
+
+    // n records go from one topic to another in transactions, offsets included; every third transaction is aborted, and done again.
+    static String transact(String addr, String id, String from, String to, int n) throws Exception {
+        long end = System.nanoTime() + Duration.ofSeconds(90).toNanos();
+        int done = 0, round = 0;
+        Map<String, Object> p = Map.of("bootstrap.servers", addr, "transactional.id", id);
+        Map<String, Object> c = Map.of("group.id", id, "enable.auto.commit", false, "max.poll.records", 9, "isolation.level", "read_committed");
+        try (Consumer<byte[], byte[]> in = consumer(addr, c); Producer<byte[], byte[]> out = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer())) {
+            out.initTransactions();
+            in.subscribe(List.of(from));
+            while (done < n) {
+                if (System.nanoTime() > end) throw new IllegalStateException(done + " records in time");
+                ConsumerRecords<byte[], byte[]> records = in.poll(Duration.ofMillis(200));
+                if (records.isEmpty()) continue;
+                out.beginTransaction();
+                Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
+                for (ConsumerRecord<byte[], byte[]> r : records) {
+                    out.send(new ProducerRecord<>(to, r.key(), r.value()));
+                    next.put(new TopicPartition(r.topic(), r.partition()), new OffsetAndMetadata(r.offset() + 1));
+                }
+                out.sendOffsetsToTransaction(next, in.groupMetadata());
+                if (round++ % 3 == 1) {
+                    out.flush();
+                    out.abortTransaction();
+                    Map<TopicPartition, OffsetAndMetadata> committed = in.committed(in.assignment());
+                    for (TopicPartition tp : in.assignment()) in.seek(tp, committed.get(tp) == null ? 0 : committed.get(tp).offset());
+                    continue;
+                }
+                out.commitTransaction();
+                done += records.count();
+            }
+        }
+        return Integer.toString(done);
     }
 
     static final ObjectMapper JSON = new ObjectMapper();

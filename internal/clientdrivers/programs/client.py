@@ -3,6 +3,7 @@
 client.py LIBRARY produce ADDR JOB...          a job is TOPIC:CODEC:FILE
 client.py LIBRARY consume ADDR FILE TOPIC...   all partitions from the start to the end
 client.py confluent group ADDR GROUP N FILE TOPIC...   N records as a member of the group, whose offsets are committed
+client.py confluent transact ADDR ID FROM TO N   N records from topic to topic, in transactions with their offsets
 client.py LIBRARY session                      what session.go says, in JSON on standard input; the result in JSON on standard output
 """
 import asyncio
@@ -114,6 +115,35 @@ class Confluent:
         consumer.commit(message=last, asynchronous=False)
         consumer.close()
         return out
+
+    def transact(self, id, source, target, n):
+        """n records go from one topic to another in transactions, offsets included; every third transaction is aborted, and done again."""
+        from confluent_kafka import Producer, TopicPartition
+
+        producer = Producer({"bootstrap.servers": self.addr, "transactional.id": id})
+        consumer = self.consumer(**{"group.id": id, "isolation.level": "read_committed"})
+        consumer.subscribe([source])
+        producer.init_transactions(30)
+        done, rounds, look = 0, 0, deadline()
+        while done < n:
+            look(done, n)
+            messages = [m for m in consumer.consume(9, 0.5) if not check(m.error() and str(m.error()))]
+            if not messages:
+                continue
+            producer.begin_transaction()
+            for m in messages:
+                producer.produce(target, m.value(), m.key())
+            producer.send_offsets_to_transaction(consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 30)
+            rounds += 1
+            if rounds % 3 == 2:
+                producer.flush(30)
+                producer.abort_transaction(30)
+                for tp in consumer.committed(consumer.assignment(), 30):
+                    consumer.seek(TopicPartition(tp.topic, tp.partition, max(tp.offset, 0)))
+                continue
+            producer.commit_transaction(30)
+            done += len(messages)
+        consumer.close()
 
     def produce(self, topic, codec, path):
         from confluent_kafka import Producer
@@ -375,6 +405,8 @@ def main(library, command, addr=None, *args):
     elif command == "group":
         with open(args[2], "w") as out:
             client.group(args[0], int(args[1]), out, args[3:])
+    elif command == "transact":
+        client.transact(args[0], args[1], args[2], int(args[3]))
     else:
         raise ValueError(command)
 
