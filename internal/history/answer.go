@@ -118,16 +118,12 @@ func (c *Conn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16,
 	}
 	grant := c.h.answers.Grant()
 	a := ours(c.putTogether(ctx, d, f, grant), req.Version, correlationID)
-	release := a.Release
-	a.Release = func() {
-		release()
-		grant.Release()
-	}
+	a.Release = grant.Release // the frame is in memory until then, lent or copied
 	return a, nil
 }
 
 func ours(resp *wire.FetchResponse, version int16, correlationID int32) clientconn.Answer {
-	return clientconn.Answer{Frame: resp.Buffers(version, correlationID, nil), Release: resp.Release}
+	return clientconn.Answer{Frame: resp.Buffers(version, correlationID, nil), GiveBack: resp.Release}
 }
 
 // capable tells whether the client reads segments of the one format that there is.
