@@ -27,6 +27,7 @@ const (
 	ReasonUnavailable Reason = Reason(history.ReasonUnavailable) // the store did not deliver within the deadline
 	ReasonUntrusted   Reason = Reason(history.ReasonUntrusted)   // the location is not one that the options allow
 	ReasonMalformed   Reason = Reason(history.ReasonMalformed)   // the location contradicts itself or the question
+	ReasonUnanswered  Reason = Reason(history.ReasonUnanswered)  // the broker gave neither the location that it was asked for nor records
 	ReasonRefresh     Reason = Reason(history.ReasonRefresh)     // the broker did not tell the partition's offsets any more
 	ReasonOther       Reason = Reason(history.ReasonOther)
 )

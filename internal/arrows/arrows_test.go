@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/storedir"},
 	// Small things that do I/O, each for one purpose.
 	{"internal/logdir", "internal/topics", "internal/control", "internal/fileserver", "internal/distance", "httpfetcher", "bucket",
-		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden", "internal/upstream"},
+		"internal/session", "internal/fetch", "internal/clientconn", "internal/golden", "internal/upstream", "internal/versionshim"},
 	// The log, the store's drivers, reading segments.
 	{"internal/partlog", "internal/remote", "bucket/s3", "bucket/gcs", "bucket/azure", "bucket/file", "bucket/aiven",
 		"internal/aivenwrite"},

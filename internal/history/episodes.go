@@ -88,6 +88,9 @@ func (e brokerError) Error() string { return "broker answered with an error: " +
 // errRefresh: the broker has not told a partition's offsets for too long.
 var errRefresh = errors.New("high watermark and log start could not be refreshed")
 
+// errUnanswered: the broker was asked for a location time and again, has records, and gave neither.
+var errUnanswered = errors.New("the broker gives neither the location that it is asked for nor records")
+
 // errFormat: the location's segment is in a format that was not asked for.
 var errFormat = errors.New("unknown storage format")
 
@@ -106,7 +109,7 @@ func reasonOf(err error) (Reason, bool) {
 	}{
 		{remotestorage.ErrUntrusted, ReasonUntrusted}, {remotestorage.ErrDenied, ReasonDenied}, {remotestorage.ErrNotFound, ReasonNotFound},
 		{remote.ErrOldFormat, ReasonFormat}, {errFormat, ReasonFormat}, {batch.ErrMagic, ReasonFormat}, {remote.ErrDamaged, ReasonDamaged},
-		{remotestorage.ErrRange, ReasonDamaged}, {wire.ErrMalformed, ReasonMalformed}, {errRefresh, ReasonRefresh}, {remote.ErrUnavailable, ReasonUnavailable},
+		{remotestorage.ErrRange, ReasonDamaged}, {wire.ErrMalformed, ReasonMalformed}, {errRefresh, ReasonRefresh}, {errUnanswered, ReasonUnanswered}, {remote.ErrUnavailable, ReasonUnavailable},
 	} {
 		if errors.Is(err, r.err) {
 			return r.reason, true

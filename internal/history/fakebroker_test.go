@@ -35,6 +35,7 @@ type fakeBroker struct {
 	wrap         func(net.Listener) net.Listener
 	life         time.Duration                                                // of signatures; an hour if 0
 	change       func(p *fakePart, l *remotestorage.Location)                 // of each location
+	lenient      bool                                                         // tags that make no sense are no fault of the test
 	withhold     bool                                                         // gives no locations
 	maxFetch     int16                                                        // newest Fetch version
 	fetchError   func(p *fakePart, offset int64, askedForLocation bool) int16 // of a partition

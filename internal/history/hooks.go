@@ -24,6 +24,7 @@ const (
 	ReasonUnavailable Reason = "unavailable" // the store did not deliver within the deadline
 	ReasonUntrusted   Reason = "untrusted"   // the location is not one that may be opened
 	ReasonMalformed   Reason = "malformed"   // the location contradicts itself or the question
+	ReasonUnanswered  Reason = "unanswered"  // the broker gave neither the location that it was asked for nor records
 	ReasonRefresh     Reason = "refresh"     // the partition's offsets could not be learnt any more
 	ReasonOther       Reason = "other"
 )

@@ -49,6 +49,7 @@ func (p *partition) start(ctx context.Context, part session.Part, d *demand, r *
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.passes = 0
 	p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
 	if p.direct != nil || questionOf(p.want, p.demand.committed()) != questionOf(part, d.committed()) || p.c.ctx.Err() != nil {
 		return // the client has moved on

@@ -35,6 +35,9 @@ type partition struct {
 	// served is a question that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
 	// whose range has nothing left at the offset would be followed for ever.
 	served question
+	// passes counts answers in a row without what was asked for, since then.
+	passes int
+	passed time.Time
 	// fed is the demand whose answer had something of the partition: the client's next question is another.
 	fed *demand
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
@@ -338,6 +341,9 @@ func (p *partition) hold(asked session.Part, committed bool, r *kmsg.FetchRespon
 	h := &held{question: questionOf(asked, committed), records: r.RecordBatches, part: fromKmsg(r)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(h.records) > 0 || h.now() {
+		p.passes = 0
+	}
 	if r.ErrorCode == 0 {
 		p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
 	}

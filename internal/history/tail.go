@@ -229,12 +229,16 @@ func (t *tail) handOut(ctx context.Context, d *demand, wanted []asked, resp *kms
 	for _, a := range wanted {
 		r := byKey[a.p.key]
 		if r == nil {
-			continue // nothing new, says an incremental answer
+			a.p.passedOver(a, d.committed()) // nothing new, says an incremental answer
+			continue
 		}
 		t.c.learn(a.p.key, r.ErrorCode, resolve.Learnt{LogStart: r.LogStartOffset, HighWatermark: r.HighWatermark, LastStable: r.LastStableOffset})
 		l, err := wire.PartitionLocation(r)
 		if l == nil && err == nil {
 			a.p.hold(a.part, d.committed(), r)
+			if r.ErrorCode == 0 && len(r.RecordBatches) == 0 {
+				a.p.passedOver(a, d.committed())
+			}
 			continue
 		}
 		a.p.start(ctx, a.part, d, r, l, err)
