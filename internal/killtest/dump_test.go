@@ -37,7 +37,7 @@ func dumpLogs(t *testing.T, dataDir string) {
 			t.Fatal(err)
 		}
 		for _, f := range found {
-			if folder := filepath.Base(filepath.Dir(f)); strings.HasPrefix(folder, compacted) || strings.HasPrefix(folder, "__consumer_offsets") {
+			if folder := filepath.Base(filepath.Dir(f)); strings.HasPrefix(folder, compacted) || strings.HasPrefix(folder, "__consumer_offsets") || strings.HasPrefix(folder, "__transaction_state") {
 				gaps = append(gaps, f)
 			} else {
 				dense = append(dense, f)
@@ -80,4 +80,23 @@ func judgeDump(t *testing.T, out string, gaps bool) {
 	if file == "" {
 		t.Errorf("DumpLogSegments dumped nothing: %s", tail(out, 1000))
 	}
+}
+
+// dumpWith has one of DumpLogSegments' decoders read the logs of a topic's partitions.
+func dumpWith(t *testing.T, dataDir, folders, decoder string) string {
+	t.Helper()
+	libs, err := filepath.Glob(filepath.Join(os.Getenv("REWIND_KAFKA_PEER"), "dist", "*", "lib"))
+	if err != nil || len(libs) == 0 {
+		t.Fatalf("no jars: %v", err)
+	}
+	files, err := filepath.Glob(filepath.Join(dataDir, folders, "*.log"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no logs in %s: %v", folders, err)
+	}
+	args := []string{"-Xmx256m", "-XX:+UseSerialGC", "-cp", libs[len(libs)-1] + "/*", "org.apache.kafka.tools.DumpLogSegments", decoder, "--files", strings.Join(files, ",")}
+	out, err := exec.CommandContext(t.Context(), "java", args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("DumpLogSegments %s: %v", decoder, err)
+	}
+	return string(out)
 }
