@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/doctor"
@@ -27,6 +30,17 @@ type doctorCmd struct {
 
 // errProblem: the examination went well, the patient is not.
 var errProblem = errors.New("a problem stands in the way of reading history directly")
+
+// Validate refuses what kgo would make something of: it takes port 9092 where none is given, and a scheme for a part of the host's name.
+func (c *doctorCmd) Validate() error {
+	for _, address := range c.Upstream {
+		host, port, err := net.SplitHostPort(address)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" {
+			return fmt.Errorf("--upstream: %q is not host:port", address)
+		}
+	}
+	return nil
+}
 
 func (c *doctorCmd) Run(ctx context.Context) error {
 	client, err := upstream.Load(c.CommandConfig)

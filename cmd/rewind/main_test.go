@@ -153,6 +153,9 @@ func TestCommandLine(t *testing.T) {
 		{"doctor with half a key", []string{"doctor", "--upstream", "127.0.0.1:1", "--store", "file://" + dir, "--layout", "aiven", "--key", "k1"}, "ID=FILE"},
 		{"doctor with another layout", []string{"doctor", "--upstream", "127.0.0.1:1", "--layout", "iceberg"}, "kafka"},
 		{"doctor with unknown properties", []string{"doctor", "--upstream", "127.0.0.1:1", "--command-config", bad}, "listeners"},
+		{"doctor without a port", []string{"doctor", "--upstream", "127.0.0.1:1,127.0.0.2"}, `"127.0.0.2" is not host:port`},
+		{"doctor of a URL", []string{"doctor", "--upstream", "http://127.0.0.1:1"}, `"http://127.0.0.1:1" is not host:port`},
+		{"store with a mistyped key file", []string{"store", "--root", dir, "--key-file", filepath.Join(dir, "locations.key"), "--listen", "nowhere"}, "location.key in the broker's data directory"},
 		{"doctor of nobody", []string{"doctor", "--upstream", "127.0.0.1:1"}, "problem"},
 		{"unknown figure", []string{"bench", "--figure", "beauty"}, "beauty"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -77,9 +78,14 @@ type storeCmd struct {
 
 func (c *storeCmd) Run(ctx context.Context) error {
 	log := c.logger()
+	_, missing := os.Stat(c.KeyFile)
 	key, err := fileserver.LoadKey(c.KeyFile)
 	if err != nil {
 		return err
+	}
+	if errors.Is(missing, fs.ErrNotExist) { // right before the broker's first start only
+		log.Warn("there was no key file, a new one was made: every URL that a broker signs with another key is refused", "key-file", c.KeyFile,
+			"check", "--key-file is location.key in the broker's data directory")
 	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
