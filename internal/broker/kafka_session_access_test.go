@@ -436,6 +436,17 @@ func (s *accessSession) adminOf() {
 	alter.Deletions = []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: "access-nobody", Mechanism: 1}, {Name: "", Mechanism: 1}}
 	alter.Upsertions = []kmsg.AlterUserSCRAMCredentialsRequestUpsertion{{Name: "access-x", Mechanism: 1, Iterations: 1}, {Name: "access-y", Mechanism: 9, Iterations: 4096}, {Name: "access-z", Mechanism: 2, Iterations: 16385}}
 	s.step("alter SCRAM users", 0, alter)
+	both := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
+	for _, m := range []int8{1, 2} {
+		both.Upsertions = append(both.Upsertions, kmsg.AlterUserSCRAMCredentialsRequestUpsertion{Name: "access-two", Mechanism: m, Iterations: 4096, Salt: []byte("salt"), SaltedPassword: []byte("salted")})
+	}
+	s.step("alter two mechanisms of a SCRAM user", 0, both)
+	twice := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
+	twice.Upsertions = append(twice.Upsertions, both.Upsertions[0], both.Upsertions[0])
+	s.step("alter a mechanism of a SCRAM user twice", 0, twice)
+	gone := kmsg.NewPtrAlterUserSCRAMCredentialsRequest()
+	gone.Deletions = []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: "access-two", Mechanism: 1}, {Name: "access-two", Mechanism: 2}}
+	s.step("delete two mechanisms of a SCRAM user", 0, gone)
 }
 
 func (s *accessSession) configsOf() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/peers"
 )
 
@@ -53,7 +54,8 @@ func StartJVM(t *testing.T) *JVM {
 		t.Fatal(err)
 	}
 	defer logs.Close()
-	j.cmd = exec.Command(java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile="+levels, "-cp", jars, Program("Client.java"))
+	j.cmd = exec.Command(java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile="+levels,
+		"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://"+j.tokenPath(), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files="+j.tokenPath(), "-cp", jars, Program("Client.java"))
 	j.cmd.Stderr = logs
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no JVM outlives a test process that was killed
 	stdout, w, err := os.Pipe()
@@ -77,6 +79,21 @@ func StartJVM(t *testing.T) *JVM {
 		t.Fatalf("java said %q", got)
 	}
 	return j
+}
+
+// tokenPath is the one place that a token may be read from: the JVM must be told when it starts.
+func (j *JVM) tokenPath() string { return filepath.Join(j.dir, "token") }
+
+// keepToken puts a login's token where the JVM finds it.
+func (j *JVM) keepToken(t *testing.T, l *clustertest.Login) {
+	t.Helper()
+	if l.Token == "" {
+		return
+	}
+	l.TokenFile = j.tokenPath()
+	if err := os.WriteFile(l.TokenFile, []byte(l.Token), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (j *JVM) logPath() string { return filepath.Join(j.dir, "stderr") }
@@ -150,6 +167,7 @@ func (j *JVM) Tool(t *testing.T, class string, in []byte, args ...string) []byte
 // Session of the Java client.
 func (j *JVM) Session(t *testing.T, s Session) (r Result) {
 	t.Helper()
+	j.keepToken(t, &s.Login)
 	in, err := json.Marshal(s.portable(t))
 	if err != nil {
 		t.Fatal(err)
@@ -181,6 +199,7 @@ const (
 // console is a session of Apache Kafka's console producer and consumer.
 func (j *JVM) console(t *testing.T, s Session) (r Result) {
 	t.Helper()
+	j.keepToken(t, &s.Login)
 	var config strings.Builder
 	for k, v := range s.Login.JavaProperties(s.CAFile) {
 		fmt.Fprintf(&config, "%s=%s\n", k, v)

@@ -50,7 +50,7 @@ func saramaSASL(conf *sarama.Config, l clustertest.Login) {
 	conf.Net.SASL.Enable, conf.Net.SASL.Mechanism, conf.Net.SASL.User, conf.Net.SASL.Password = true, sarama.SASLMechanism(l.Mechanism), user, clustertest.Password(user)
 	conf.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &saramaScram{mechanism: l.SASL()} }
 	if l.Mechanism == clustertest.OAuthBearer {
-		conf.Net.SASL.TokenProvider = saramaToken(clustertest.Token(user))
+		conf.Net.SASL.TokenProvider = saramaToken(l.BearerToken())
 	}
 }
 

@@ -103,7 +103,7 @@ func (s Session) portable(t *testing.T) map[string]any {
 		"java": s.Login.JavaProperties(s.CAFile),
 	}
 	if s.Login.Mechanism == clustertest.OAuthBearer {
-		p["token"] = clustertest.Token(user)
+		p["token"] = s.Login.BearerToken()
 	}
 	return p
 }

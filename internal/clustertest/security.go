@@ -79,6 +79,8 @@ type Login struct {
 	Protocol  Protocol
 	Mechanism Mechanism // for SASL and SASLTLS
 	User      string    // for SASL and SASLTLS; Admin if empty
+	// Token for OAuthBearer, an unsigned one of the user if empty; TokenFile holds the same for Java, which can only read it there.
+	Token, TokenFile string
 }
 
 func (l Login) String() string {
@@ -106,6 +108,14 @@ func (l Login) user() string {
 	return l.User
 }
 
+// BearerToken is what the client shows with OAuthBearer.
+func (l Login) BearerToken() string {
+	if l.Token != "" {
+		return l.Token
+	}
+	return Token(l.user())
+}
+
 // UsesTLS tells whether the client needs the authority's certificate.
 func (l Login) UsesTLS() bool { return l.Protocol.wire() == TLS || l.Protocol == SASLTLS }
 
@@ -120,7 +130,7 @@ func (l Login) SASL() sasl.Mechanism {
 	case ScramSHA512:
 		return scram.Auth{User: user, Pass: pass}.AsSha512Mechanism()
 	case OAuthBearer:
-		return oauth.Auth{Token: Token(user)}.AsMechanism()
+		return oauth.Auth{Token: l.BearerToken()}.AsMechanism()
 	}
 	return nil
 }
@@ -166,6 +176,11 @@ func (l Login) JavaProperties(caFile string) map[string]string {
 	}
 	if l.Mechanism != "" {
 		p["sasl.mechanism"], p["sasl.jaas.config"] = string(l.Mechanism), jaas(l.Mechanism, l.user(), nil)
+	}
+	if l.TokenFile != "" {
+		p["sasl.jaas.config"] = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+		p["sasl.login.callback.handler.class"] = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+		p["sasl.oauthbearer.token.endpoint.url"] = "file://" + l.TokenFile
 	}
 	return p
 }

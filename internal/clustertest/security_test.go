@@ -36,16 +36,16 @@ func TestSecurity(t *testing.T) {
 	n := len(c.Records(t, "guarded", false)[0])
 	for _, m := range Mechanisms {
 		for user, want := range map[string]error{Alice: nil, Bob: kerr.TopicAuthorizationFailed} {
-			if err := fetch(t, c, Login{SASL, m, user}, n); !errors.Is(err, want) {
+			if err := fetch(t, c, Login{Protocol: SASL, Mechanism: m, User: user}, n); !errors.Is(err, want) {
 				t.Errorf("%s by %s: %v instead of %v", user, m, err, want)
 			}
 		}
 	}
 	c.Revoke(t, read)
-	if err := fetch(t, c, Login{SASL, Plain, Alice}, n); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+	if err := fetch(t, c, Login{Protocol: SASL, Mechanism: Plain, User: Alice}, n); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		t.Errorf("after the revocation: %v", err)
 	}
-	k := c.Client(t, Login{SASL, Plain, "mallory"})
+	k := c.Client(t, Login{Protocol: SASL, Mechanism: Plain, User: "mallory"})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := k.Ping(ctx); err == nil {
