@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-gateway test-gateway-clients test-cluster test-doctor test-kill test-race bench-proxy clean
+.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-kill test-race bench-proxy clean
 
 all: build
 
@@ -61,6 +61,11 @@ test-bare-cluster:
 	$(GOTEST) -count=1 -run TestBare .
 test-broker:
 	$(GOTEST) -count=1 ./internal/broker/... ./internal/fetch/... ./internal/session/... ./internal/coord/...
+# Who may come in and what they may do: every way in, every request as Apache Kafka answers it, every client, Apache Kafka's own tools.
+test-security:
+	$(GOTEST) -count=1 ./internal/acl/... ./internal/sasl/... ./internal/principal/... ./internal/keyfiles/... ./internal/config/...
+	$(GOTEST) -count=1 -run 'WayIn|Authentication|RawTokens|Reauthentication|TokenEnds|MixedUp|ReadAgain|SecurityOutlives|Authoriz|AccessSession|LocationNeedsRead|LocationInSession|RevokedBackfill|Secrets' ./internal/broker
+	$(GOTEST) -count=1 -run 'Secure|SecurityTools' ./internal/clienttest
 test-clients:
 	$(GOTEST) -count=1 ./internal/clienttest/...
 # The gateway before a real Apache Kafka: every security mode, history, a cluster whose brokers die, the command itself.
