@@ -180,7 +180,13 @@ func (r *Resolver) Location(ctx context.Context, q resolve.Question, rng *remote
 	if err != nil {
 		return nil, err
 	}
-	l, err := d.locate.Location(ctx, v, rng)
+	if q.MaxBytes > 0 {
+		err = d.locate.ShortenTo(ctx, rng, q.MaxBytes)
+	}
+	var l *remotestorage.Location
+	if err == nil {
+		l, err = d.locate.Location(ctx, v, rng)
+	}
 	if errors.Is(err, locate.ErrNotOffered) {
 		return nil, fmt.Errorf("%w: %w", resolve.ErrNotOffered, err)
 	}

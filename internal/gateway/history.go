@@ -169,6 +169,14 @@ func (h hooks) Ended(reason history.Reason, fellBack bool) {
 	h.c.g.metrics.ended.WithLabelValues(string(reason)).Inc()
 }
 
+func (h hooks) Grant(bytes int64) int64 {
+	granted := h.c.g.principals.grant(h.c.who.name(), bytes, h.c.g.policy.Load().BytesPerSecond)
+	if granted < bytes {
+		h.c.g.metrics.limit("principal-grant")
+	}
+	return granted
+}
+
 func (h hooks) Throttle(bytes int64) time.Duration {
 	p := h.c.g.policy.Load()
 	name := h.c.who.name()

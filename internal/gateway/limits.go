@@ -59,6 +59,29 @@ func (p *principals) charge(name string, bytes, perSecond int64) time.Duration {
 	return min(time.Duration(over/float64(perSecond)*float64(time.Second)), maxThrottle)
 }
 
+const (
+	// maxGranted is how long what one location grants may hold its principal back. Asking again after that costs a round trip and an index that is in memory.
+	maxGranted = time.Second
+	// minGrant is granted whatever is owed: less would be a request for each few batches.
+	minGrant = 64 << 10
+)
+
+// grant is how many of so many bytes a location may grant.
+func (p *principals) grant(name string, bytes, perSecond int64) int64 {
+	if perSecond <= 0 {
+		return bytes
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	debt := 0.0
+	if u := p.known[name]; u != nil {
+		debt = max(u.debt-time.Since(u.at).Seconds()*float64(perSecond), 0)
+	}
+	// What charge holds back for begins behind a second's worth.
+	free := float64(perSecond)*(1+maxGranted.Seconds()) - debt
+	return min(bytes, max(int64(free), minGrant))
+}
+
 // begin counts a connection that reads from the store, unless there are enough.
 func (p *principals) begin(name string, most int) bool {
 	p.mu.Lock()

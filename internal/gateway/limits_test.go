@@ -33,6 +33,33 @@ func TestCharge(t *testing.T) {
 	})
 }
 
+// A location grants no more than what holds its principal back for a second, and something in any case.
+func TestGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 10 << 20
+		p := principals{known: make(map[string]*usage)}
+		for i := range 10 {
+			n := p.grant("a", 1<<40, rate)
+			if want := []int64{2 * rate, rate}[min(i, 1)]; n != want {
+				t.Errorf("grant %d of %d bytes, want %d", i, n, want)
+			}
+			if wait := p.charge("a", n, rate); wait != maxGranted {
+				t.Errorf("grant %d holds back for %v", i, wait)
+			}
+			time.Sleep(maxGranted)
+		}
+		p.charge("b", 1<<40, rate)
+		for _, c := range []struct{ bytes, rate, want int64 }{{1 << 40, rate, minGrant}, {100, rate, 100}, {1 << 40, 0, 1 << 40}} {
+			if n := p.grant("b", c.bytes, c.rate); n != c.want {
+				t.Errorf("%d of %d bytes at %d a second, want %d", n, c.bytes, c.rate, c.want)
+			}
+		}
+		if len(p.known) != 2 {
+			t.Errorf("%d principals are known", len(p.known))
+		}
+	})
+}
+
 func TestReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := principals{known: make(map[string]*usage)}

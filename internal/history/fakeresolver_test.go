@@ -162,9 +162,20 @@ func (r *fakeResolver) Location(_ context.Context, q resolve.Question, rng *remo
 	defer r.b.mu.Unlock()
 	p := r.find(q.TP)
 	for _, s := range p.segs {
-		if s.id == rng.ID.ID {
-			return r.b.locate(p, s, q.Offset), nil
+		if s.id != rng.ID.ID {
+			continue
 		}
+		l := r.b.locate(p, s, q.Offset)
+		for _, x := range s.batches {
+			if end := int64(x.pos + len(x.raw)); q.MaxBytes > 0 && x.last >= q.Offset && (end-l.StartPosition <= q.MaxBytes || l.LastOffset == s.end) {
+				l.LastOffset, l.EndPosition = x.last, end
+				rng.LastOffset, rng.EndPosition = x.last, end
+			}
+		}
+		if q.Committed {
+			rng.Aborted = append([]wire.AbortedTransaction{}, p.overlapping(q.Offset, rng.LastOffset)...)
+		}
+		return l, nil
 	}
 	return nil, resolve.ErrNotOffered
 }

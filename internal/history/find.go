@@ -192,7 +192,13 @@ func (p *partition) search(ctx context.Context, f *finding) (found, error) {
 		return res, nil // a reader tries more than once, and knows what to make of each failure
 	}
 	res.rng = &rng
-	l, err := r.Location(ctx, res.q, &rng)
+	q := res.q
+	if whole := rng.EndPosition - rng.StartPosition; whole > 0 {
+		if granted := c.hooks.Grant(whole); granted < whole {
+			q.MaxBytes = max(granted, 1)
+		}
+	}
+	l, err := r.Location(ctx, q, &rng)
 	switch {
 	case errors.Is(err, resolve.ErrNotOffered):
 		return res, nil

@@ -65,6 +65,8 @@ type Hooks interface {
 	Asked(cause LocationCause)
 	// Ended: direct reading of a partition ended. With fellBack the partition is left to the broker for a while.
 	Ended(reason Reason, fellBack bool)
+	// Grant tells how many of so many bytes of the store a location may grant, so that Throttle does not hold the principal back for long for it.
+	Grant(bytes int64) int64
 	// Throttle charges the connection's principal for bytes of the store, read here or granted with a location, and tells how long it is to be held back: that
 	// becomes the answer's throttle time, and the next fetch waits as long.
 	Throttle(bytes int64) time.Duration
@@ -77,4 +79,5 @@ func (NoHooks) Delivered(Bytes)              {}
 func (NoHooks) Located(Located)              {}
 func (NoHooks) Asked(LocationCause)          {}
 func (NoHooks) Ended(Reason, bool)           {}
+func (NoHooks) Grant(bytes int64) int64      { return bytes }
 func (NoHooks) Throttle(int64) time.Duration { return 0 }

@@ -26,7 +26,15 @@ type heldBack struct {
 	mu      sync.Mutex
 	charged int64
 	wait    time.Duration
+	most    int64 // a location may grant; 0: all
 	located []Located
+}
+
+func (h *heldBack) Grant(n int64) int64 {
+	if h.most > 0 {
+		return min(n, h.most)
+	}
+	return n
 }
 
 func (h *heldBack) Throttle(n int64) time.Duration {
@@ -245,6 +253,37 @@ func TestThrottle(t *testing.T) {
 	c.ask(fetchOf(17, time.Second, at(p, 50)))
 	if now, _ := h.so(); now != charged {
 		t.Error("charged for the broker's bytes")
+	}
+}
+
+// A location grants what the principal may have without being held back for long, and is charged as granted; the library goes on with the next piece.
+func TestLocationsAreGrantedInPieces(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	end := b.history(p, 2, 20, 10, 1000)
+	total := int64(remoteBytes(p))
+	h := &heldBack{most: 25_000}
+	gateway, _ := resolving(t, b, dialOptions{Metrics: h, Change: offering})
+	if _, _, l := dialRaw(t, gateway, b).ask(asking(17, true, at(p, 30))); l == nil || l.EndPosition-l.StartPosition > h.most || l.LastOffset != 49 || l.EndOffset != 199 {
+		t.Errorf("%+v", l)
+	}
+	charged, _ := h.so()
+	addr := front(t, gateway, b)
+	library := newDialer(t, dialOptions{})
+	toGateway := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return library.DialContext(ctx, network, addr)
+	}
+	client := newClient(t, b, nil, kgo.Dialer(toGateway), kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	newConsumed(t, 1000).until(client, map[int32]int64{0: end})
+	client.Close()
+	now, locations := h.so()
+	for _, l := range locations {
+		if n := l.EndPosition - l.StartPosition; n > h.most {
+			t.Errorf("%d bytes are granted: %+v", n, l)
+		}
+	}
+	if library.Stats().DirectBytes != total || gateway.Stats().DirectBytes > 0 || now-charged < total || len(locations) < int(total/h.most) {
+		t.Errorf("%d of %d bytes are charged in %d locations; %+v; %+v", now-charged, total, len(locations), library.Stats(), gateway.Stats())
 	}
 }
 

@@ -97,3 +97,37 @@ func (r *Resolver) Shorten(ctx context.Context, id remotestorage.RemoteLogSegmen
 	rng.Aborted = rng.Aborted[:n:n]
 	return nil
 }
+
+// ShortenTo lowers the range's end to about so many bytes from its start on, as Shorten does, where the offset index tells how: never below the batch that holds
+// rng.FirstOffset, and not at all where the index is of no help.
+func (r *Resolver) ShortenTo(ctx context.Context, rng *remote.Range, bytes int64) error {
+	if bytes >= rng.EndPosition-rng.StartPosition {
+		return nil
+	}
+	p := r.index.Partition(rng.ID.TopicIDPartition)
+	if p == nil {
+		return ErrNotOffered
+	}
+	m, ok := p.Get(rng.ID.ID)
+	if !ok {
+		return ErrNotOffered
+	}
+	x, err := r.offsetIndex(ctx, &m)
+	if err != nil {
+		return err
+	}
+	// An entry is the last offset of a batch and where it begins, so that whatever ends at or below one entry's offset lies before the next one's position.
+	n := x.Len()
+	next := sort.Search(n, func(i int) bool { _, at := x.Entry(i); return at > rng.StartPosition+bytes }) - 1
+	least := sort.Search(n, func(i int) bool { o, _ := x.Entry(i); return o >= rng.FirstOffset }) + 1
+	if next = max(next, least); next >= n {
+		return nil
+	}
+	last, _ := x.Entry(next - 1)
+	if err := r.Shorten(ctx, rng.ID, rng, last); err != nil {
+		return err
+	}
+	_, end := x.Entry(next)
+	rng.EndPosition = min(rng.EndPosition, end)
+	return nil
+}

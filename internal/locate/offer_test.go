@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/golden"
 	"github.com/rewind-kafka/rewind/internal/locate"
 	"github.com/rewind-kafka/rewind/internal/remote"
@@ -169,6 +170,55 @@ func TestShortenedRangeStaysWithinPositions(t *testing.T) {
 	}
 	var zero remote.Range
 	if err := r.Shorten(ctx, remotestorage.RemoteLogSegmentID{}, &zero, -1); !errors.Is(err, locate.ErrNotOffered) {
+		t.Errorf("an unknown segment: %v", err)
+	}
+}
+
+// A range is cut by bytes where the index has an entry, and what is left of it is all that lies below its last offset.
+func TestShortenedToBytes(t *testing.T) {
+	l := newFakeLog(t, fakeSegment{start: 0, end: 99}, fakeSegment{start: 100, end: 199})
+	v := &golden.View{Epochs: history(0, 0)}
+	r := l.resolver(locate.Options{})
+	for first := int64(100); first < 200; first++ {
+		whole, err := r.Resolve(ctx, fakeTP, v, first, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := readRange(t, &whole)
+		size, before := whole.EndPosition-whole.StartPosition, int64(0)
+		for bytes := int64(0); bytes <= size+size/13+1; bytes += size/13 + 1 {
+			rng := whole
+			if err := r.ShortenTo(ctx, &rng, bytes); err != nil {
+				t.Fatal(err)
+			}
+			n := rng.EndPosition - rng.StartPosition
+			got := readRange(t, &rng)
+			want := 0
+			for _, raw := range all {
+				h, err := batch.ParseHeader(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h.BaseOffset <= rng.LastOffset {
+					want++
+				}
+			}
+			if len(got) != want || want == 0 || rng.LastOffset < first || n < before || n > size {
+				t.Fatalf("from %d, %d bytes: %d batches up to %d in %d bytes, want %d", first, bytes, len(got), rng.LastOffset, n, want)
+			}
+			// One batch and what lies on the way to it is the least.
+			if n > bytes && rng.LastOffset >= first+30 {
+				t.Errorf("from %d, %d bytes: %d bytes up to %d", first, bytes, n, rng.LastOffset)
+			}
+			before = n
+		}
+		if before != size {
+			t.Errorf("from %d: %d of %d bytes where all are granted", first, before, size)
+		}
+	}
+	var none remote.Range
+	none.EndPosition = 10
+	if err := r.ShortenTo(ctx, &none, 1); !errors.Is(err, locate.ErrNotOffered) {
 		t.Errorf("an unknown segment: %v", err)
 	}
 }

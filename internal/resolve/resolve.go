@@ -27,6 +27,8 @@ type Question struct {
 	Committed bool // the answer comes with the aborted transactions
 	// The leader epochs of the client's Fetch (KIP-320), -1 where it sends none.
 	CurrentLeaderEpoch, LastFetchedEpoch int32
+	// MaxBytes is about how much a location may grant; 0: no limit. Resolve does not heed it.
+	MaxBytes int64
 }
 
 // Facts is what the cluster last said of a partition.
@@ -56,7 +58,8 @@ type Resolver interface {
 	Local(tp remotestorage.TopicIDPartition, offset int64) bool
 	// Resolve finds the range of a remote segment that holds the offset, or the next batch after it.
 	Resolve(ctx context.Context, q Question) (remote.Range, error)
-	// Location makes a location of a range that Resolve has found for the question, signed if the store signs; it may shorten the range. ErrNotOffered as above.
+	// Location makes a location of a range that Resolve has found for the question, signed if the store signs; it may shorten the range, to the question's
+	// MaxBytes too. ErrNotOffered as above.
 	Location(ctx context.Context, q Question, rng *remote.Range) (*remotestorage.Location, error)
 	// Learn takes note of an answer that passed by.
 	Learn(tp remotestorage.TopicIDPartition, l Learnt)
