@@ -39,7 +39,9 @@ lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt wants to change:"; echo "$$out"; exit 1; }
 	go vet ./...
 
-# One target a step of the house, each named for what it tests.
+# One target a step of the house, each named for what it tests. After `make peers`: without its peer a test is skipped.
+
+# Formats and lookups, against what a real Apache Kafka wrote and how it answered.
 test-golden:
 	$(GOTEST) -count=1 ./internal/remotelog/... ./internal/locate/... ./internal/golden/...
 # Resolving from Apache Kafka's own metadata topic: golden sets of both layouts, a million segments, real clusters of one and three brokers.
@@ -48,24 +50,30 @@ test-metadata:
 # Aiven's layout: every object that the plug-in wrote, byte for byte, and through resolver and reader.
 test-aiven:
 	$(GOTEST) -count=1 ./bucket/aiven/... ./internal/aivenwrite/...
+# The log on disk: batches, indexes, epochs, producer state, recovery after power failures.
 test-log:
 	$(GOTEST) -count=1 ./internal/batch/... ./internal/segment/... ./internal/epoch/... ./internal/producerstate/... ./internal/partlog/... ./internal/logdir/...
+# Copying, retention, deletion, half-done copies.
 test-tier:
 	$(GOTEST) -count=1 ./internal/tier/...
+# Object stores and the layout in them, the directory store and its HTTP front; that imports point one way.
 test-stores:
 	$(GOTEST) -count=1 ./bucket/... ./internal/layout/... ./internal/distance/... ./internal/arrows/... ./internal/fileserver/... ./internal/storedir/... ./internal/oncefile/... ./internal/freeport/... ./httpfetcher/... ./internal/storetest/...
+# The library and what it is made of.
 test-library:
 	$(GOTEST) -count=1 . ./internal/wire/... ./internal/clientconn/... ./internal/remote/... ./internal/history/...
 # The library on an Apache Kafka of one broker and of three, with nothing of ours beside it: codecs, clients, transactions, retention, elections, ACLs.
 test-bare-cluster:
 	$(GOTEST) -count=1 -run TestBare .
+# The broker's API, held with Apache Kafka's answers; sessions, fetches, coordinators.
 test-broker:
 	$(GOTEST) -count=1 ./internal/broker/... ./internal/fetch/... ./internal/session/... ./internal/coord/...
-# Who may come in and what they may do: every way in, every request as Apache Kafka answers it, every client, Apache Kafka's own tools.
+# Who may come in to our broker and what they may do: every way in, every request as Apache Kafka answers it, every client, Apache Kafka's own tools.
 test-security:
 	$(GOTEST) -count=1 ./internal/acl/... ./internal/sasl/... ./internal/principal/... ./internal/keyfiles/... ./internal/config/...
 	$(GOTEST) -count=1 -run 'WayIn|Authentication|RawTokens|Reauthentication|TokenEnds|MixedUp|ReadAgain|SecurityOutlives|Authoriz|AccessSession|LocationNeedsRead|LocationInSession|RevokedBackfill|Secrets' ./internal/broker
 	$(GOTEST) -count=1 -run 'Secure|SecurityTools' ./internal/clienttest
+# Real clients and the stores' servers with our broker.
 test-clients:
 	$(GOTEST) -count=1 ./internal/clienttest/...
 # The gateway before a real Apache Kafka: every security mode, history, a cluster whose brokers die, the command itself.
