@@ -119,6 +119,9 @@ func rounds() []rights {
 		{"idempotent write", may(acl.Cluster, acl.ClusterName, acl.IdempotentWrite)},
 		{"configs of the cluster", may(acl.Cluster, acl.ClusterName, acl.AlterConfigs)},
 		{"cluster action", may(acl.Cluster, acl.ClusterName, acl.ClusterAction)},
+		{"write a transactional id", append(may(acl.TransactionalID, "access-tx", acl.Write), may(acl.Topic, topicA, acl.Write)...)},
+		{"write a transactional id, read a group", append(may(acl.TransactionalID, "access-tx", acl.Write), may(acl.Group, groupG, acl.Read)...)},
+		{"describe transactional ids by prefix", changed(may(acl.TransactionalID, "access-", acl.Describe), prefixed)},
 		{"describe a group", may(acl.Group, groupG, acl.Describe)},
 		{"delete a group", append(may(acl.Group, groupG, acl.Delete), may(acl.Topic, topicA, acl.Read)...)},
 		{"everything from elsewhere", changed(slices.Clone(all), func(b *acl.Binding) { b.Host = "10.1.2.3" })},
@@ -132,6 +135,13 @@ func (s *accessSession) hold() {
 	s.dial()
 	s.super = s.conn
 	s.clear()
+	await(s.t, "a transaction of somebody else's", func() bool {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.SetVersion(4)
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.TransactionTimeoutMillis = kmsg.StringPtr("access-tx"), -1, -1, 1000
+		s.ask(coordinatorRequest(1, "access-tx"))
+		return s.ask(req).(*kmsg.InitProducerIDResponse).ErrorCode == 0
+	})
 	for i, topic := range []string{topicA, topicB} {
 		s.create(topic[len(s.prefix):], 1)
 		s.produceTo(topic, 7)
@@ -149,6 +159,7 @@ func (s *accessSession) hold() {
 		s.metadataOf()
 		s.groupsOf()
 		s.adminOf()
+		s.transactionsOf()
 		s.deletionsOf(s.prefix+gone, s.prefix+byID)
 		s.conn = s.super
 		s.revoke()
@@ -475,6 +486,76 @@ func (s *accessSession) configsOf() {
 			Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: key, Value: &value}}})
 	}
 	s.step("alter configs incrementally", 1, incremental)
+}
+
+// judged notes whether the answer to a request is that alice may not, and what of; what it is besides is another test's matter.
+func (s *accessSession) judged(what string, codes ...int16) {
+	var told []string
+	for _, c := range codes {
+		switch c {
+		case errTopicAuthorization, errGroupAuthorization, errClusterAuthorization, errTransactionalIDDenied:
+			told = append(told, code(c))
+		default:
+			told = append(told, "allowed")
+		}
+	}
+	s.note("%s: %s", what, strings.Join(told, ", "))
+}
+
+func (s *accessSession) transactionsOf() {
+	s.t.Helper()
+	const id = "access-tx"
+	ask := func(version int16, req kmsg.Request) kmsg.Response {
+		s.t.Helper()
+		req.SetVersion(version)
+		return s.ask(req)
+	}
+	for _, v := range []int16{3, 4} {
+		found := ask(v, coordinatorRequest(1, id)).(*kmsg.FindCoordinatorResponse)
+		for _, c := range found.Coordinators {
+			found.ErrorCode = c.ErrorCode
+		}
+		s.judged("coordinator of a transaction", found.ErrorCode)
+	}
+	init := kmsg.NewPtrInitProducerIDRequest()
+	init.TransactionalID, init.ProducerID, init.ProducerEpoch, init.TransactionTimeoutMillis = kmsg.StringPtr(id), -1, -1, 1000
+	s.judged("producer id of a transaction", ask(4, init).(*kmsg.InitProducerIDResponse).ErrorCode)
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	add.TransactionalID, add.ProducerID = id, 1<<40
+	add.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: topicA, Partitions: []int32{0}}, {Topic: topicB, Partitions: []int32{0}}}
+	var codes []int16
+	for _, t := range ask(3, add).(*kmsg.AddPartitionsToTxnResponse).Topics {
+		codes = append(codes, t.Partitions[0].ErrorCode)
+	}
+	slices.Sort(codes) // topics come in any order
+	s.judged("add partitions to a transaction", codes...)
+	several := kmsg.NewPtrAddPartitionsToTxnRequest() // Apache Kafka never answers one with none
+	several.Transactions = []kmsg.AddPartitionsToTxnRequestTransaction{{TransactionalID: id, ProducerID: 1 << 40, VerifyOnly: true, Topics: []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: topicA, Partitions: []int32{0}}}}}
+	s.judged("add partitions to a transaction, as a broker", ask(4, several).(*kmsg.AddPartitionsToTxnResponse).ErrorCode)
+	offsets := kmsg.NewPtrAddOffsetsToTxnRequest()
+	offsets.TransactionalID, offsets.ProducerID, offsets.Group = id, 1<<40, groupG
+	s.judged("add offsets to a transaction", ask(3, offsets).(*kmsg.AddOffsetsToTxnResponse).ErrorCode)
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID, end.ProducerID = id, 1<<40
+	s.judged("end a transaction", ask(3, end).(*kmsg.EndTxnResponse).ErrorCode)
+	commit := kmsg.NewPtrTxnOffsetCommitRequest()
+	commit.TransactionalID, commit.ProducerID, commit.Group, commit.Generation = id, 1<<40, groupG, -1
+	commit.Topics = []kmsg.TxnOffsetCommitRequestTopic{{Topic: topicA, Partitions: []kmsg.TxnOffsetCommitRequestTopicPartition{{Offset: 1}}}}
+	s.judged("commit offsets in a transaction", ask(3, commit).(*kmsg.TxnOffsetCommitResponse).Topics[0].Partitions[0].ErrorCode)
+	producers := kmsg.NewPtrDescribeProducersRequest()
+	producers.Topics = []kmsg.DescribeProducersRequestTopic{{Topic: topicA, Partitions: []int32{0}}}
+	s.judged("describe producers", ask(0, producers).(*kmsg.DescribeProducersResponse).Topics[0].Partitions[0].ErrorCode)
+	describe := kmsg.NewPtrDescribeTransactionsRequest()
+	describe.TransactionalIDs = []string{id}
+	s.judged("describe transactions", ask(0, describe).(*kmsg.DescribeTransactionsResponse).TransactionStates[0].ErrorCode)
+	s.note("list transactions: some %t", len(ask(1, kmsg.NewPtrListTransactionsRequest()).(*kmsg.ListTransactionsResponse).TransactionStates) > 0)
+	markers := kmsg.NewPtrWriteTxnMarkersRequest()
+	m := kmsg.NewWriteTxnMarkersRequestMarker()
+	m.ProducerID, m.CoordinatorEpoch = 1<<40, -1
+	m.Topics = []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: "access-none", Partitions: []int32{0}}}
+	markers.Markers = append(markers.Markers, m)
+	written := ask(1, markers).(*kmsg.WriteTxnMarkersResponse)
+	s.judged("write markers", written.Markers[0].Topics[0].Partitions[0].ErrorCode)
 }
 
 func (s *accessSession) deletionsOf(gone, byID string) {
