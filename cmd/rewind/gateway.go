@@ -194,7 +194,7 @@ func gatewayPolicy(cfg *config.Gateway) gateway.Policy {
 func gatewayOptions(cfg *config.Gateway, up *gatewayUpstream, log *slog.Logger) (gateway.Options, error) {
 	o := gateway.Options{
 		Upstream: config.SplitList(cfg.Upstream), UpstreamTLS: up.tls(), Listen: cfg.Listen, AdvertisedHost: cfg.AdvertisedHost, AdvertisedPort: cfg.AdvertisedPort,
-		SNIDomain: cfg.SNIDomain, Ports: cfg.Ports(), PortFile: cfg.BrokerPortsFile, MaxConnections: cfg.MaxConnections, MaxRequestBytes: cfg.SocketRequestMaxBytes,
+		SNIDomain: cfg.SNIDomain, Ports: cfg.Ports(), PortFile: cfg.BrokerPortsFile, MaxConnections: cfg.MaxConnections, MaxRequestBytes: cfg.SocketRequestMaxBytes, MaxHeldBytes: cfg.QueuedMaxRequestBytes,
 		IdleTimeout: cfg.ConnectionsMaxIdle, Policy: gatewayPolicy(cfg), Logger: log,
 	}
 	if up.client != nil {

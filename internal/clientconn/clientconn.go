@@ -110,6 +110,7 @@ type Options struct {
 	MaxHeldBytes     int32 // of one request that the handler wants, and that is kept whole therefore; 16 MiB
 	MaxResponseBytes int32 // of one response to a request of our own; 256 MiB. Memory follows what arrives, not this.
 	MaxFilteredBytes int32 // of one response that a Filter wants; 64 MiB. Up to two are in memory.
+	Held             *Held // what all connections share of both; nil: no bound
 	MaxInFlight      int   // requests whose responses have not been written; 128
 	// IdleTimeout closes a connection on which nothing is owed and nothing was received for so long, or whose client does not go on with a request that it has
 	// begun, or takes nothing of a response; 0: never.

@@ -24,18 +24,37 @@ func (c *Conn) filtered(br *bufio.Reader, size int, p *pending) error {
 	if size > int(c.opts.MaxFilteredBytes) {
 		return fmt.Errorf("the broker's response to key %d version %d: %w: %d bytes, limit %d", p.key, p.version, wire.ErrFrameTooLarge, size, c.opts.MaxFilteredBytes)
 	}
+	give, err := c.opts.Held.response(c.ctx, size)
+	if err != nil {
+		return fmt.Errorf("reading from the broker: %w", err)
+	}
+	out, err := c.filteredFrame(br, size, p)
+	if err != nil {
+		give()
+		return err
+	}
+	a := Answer{Frame: net.Buffers{out}, Release: give}
+	if err := c.deliver(p.slot, delivery{answer: a}); err != nil {
+		a.release()
+		return err
+	}
+	return nil
+}
+
+// filteredFrame is what the filter makes of the next response.
+func (c *Conn) filteredFrame(br *bufio.Reader, size int, p *pending) ([]byte, error) {
 	body, err := wire.ReadFrame(br, c.opts.MaxFilteredBytes, nil)
 	if err != nil {
-		return fmt.Errorf("reading from the broker: %w", midFrame(err))
+		return nil, fmt.Errorf("reading from the broker: %w", midFrame(err))
 	}
 	frame := append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+size), uint32(size)), body...)
 	putCorrelationID(frame, p.slot.correlationID)
 	out, err := c.filter.FilterResponse(p.key, p.version, frame)
 	if err != nil {
-		return fmt.Errorf("the broker's response to key %d version %d: %w", p.key, p.version, err)
+		return nil, fmt.Errorf("the broker's response to key %d version %d: %w", p.key, p.version, err)
 	}
 	if len(out) < 8 || int(binary.BigEndian.Uint32(out)) != len(out)-4 || int32(binary.BigEndian.Uint32(out[4:])) != p.slot.correlationID {
-		return fmt.Errorf("the broker's response to key %d version %d: %w: what the filter made of it is no frame, or another's", p.key, p.version, wire.ErrMalformed)
+		return nil, fmt.Errorf("the broker's response to key %d version %d: %w: what the filter made of it is no frame, or another's", p.key, p.version, wire.ErrMalformed)
 	}
-	return c.deliver(p.slot, delivery{answer: Answer{Frame: net.Buffers{out}}})
+	return out, nil
 }

@@ -194,6 +194,16 @@ func (r *requestReader) whole(size int) error {
 	if limit := r.c.opts.MaxHeldBytes; size > int(limit) {
 		return fmt.Errorf("reading from the client: %w: a request of %d bytes that is to be kept whole, limit %d", wire.ErrFrameTooLarge, size, limit)
 	}
+	give, err := r.c.opts.Held.request(r.c.ctx, size)
+	if err != nil {
+		return fmt.Errorf("reading from the client: %w", err)
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			give()
+		}
+	}()
 	frame, err := wire.ReadFrame(r.br, r.c.opts.MaxRequestBytes, nil)
 	if err != nil {
 		return midFrame(err)
@@ -214,13 +224,15 @@ func (r *requestReader) whole(size int) error {
 	if !r.h.Wants(q.Key, q.Version) || s == nil {
 		return r.c.forwardFrame(q.RequestHeader, frame, s)
 	}
-	r.answering = make(chan struct{})
-	go r.answer(q.RequestHeader, frame, s, r.answering)
+	r.answering, kept = make(chan struct{}), true
+	go r.answer(q.RequestHeader, frame, s, r.answering, give)
 	return nil
 }
 
-func (r *requestReader) answer(q wire.RequestHeader, frame []byte, s *slot, done chan struct{}) {
+// answer has the handler answer a request, and gives its memory back.
+func (r *requestReader) answer(q wire.RequestHeader, frame []byte, s *slot, done chan struct{}, give func()) {
 	defer close(done)
+	defer give()
 	ans, err := r.h.Answer(r.c.ctx, q)
 	switch {
 	case errors.Is(err, ErrForward):

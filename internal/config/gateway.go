@@ -51,6 +51,7 @@ type Gateway struct {
 	RemoteReadAhead             bool
 	RemoteReadCache             int64
 	FetchResponseMemory         int64
+	QueuedMaxRequestBytes       int64
 	RemoteReadEnable            bool
 	RemoteReadTopics            string
 	RemoteReadTopicsExclude     string

@@ -29,6 +29,7 @@ func (c *conn) passFetch(ctx context.Context, req wire.RequestHeader) (clientcon
 		return clientconn.Answer{}, err
 	}
 	w.HideNodes = true
+	c.g.metrics.given(in.Size())
 	c.g.metrics.fetched("passed", in.Size())
 	return clientconn.Answer{Stream: in, Transform: w.Walk, Skip: w}, nil
 }

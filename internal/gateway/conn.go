@@ -116,6 +116,12 @@ func endReason(err error) string {
 		return "not-tls"
 	case errors.Is(err, errHandshake):
 		return "tls"
+	case errors.Is(err, clientconn.ErrProtocol):
+		return "protocol"
+	case errors.Is(err, clientconn.ErrHeld):
+		return "memory"
+	case errors.Is(err, clientconn.ErrNotTaken):
+		return "not-taken"
 	case errors.Is(err, errUpstream):
 		return "upstream"
 	case errors.Is(err, wire.ErrFrameTooLarge):
@@ -147,7 +153,7 @@ func (c *conn) carry() error {
 	label := brokerLabel(id)
 	c.g.metrics.connections.WithLabelValues(label).Inc()
 	defer c.g.metrics.connections.WithLabelValues(label).Dec()
-	carrier := clientconn.New(clientconn.Socket(c.nc), l.bare(), clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout})
+	carrier := clientconn.New(clientconn.Socket(c.nc), l.bare(), clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout, Held: c.g.held})
 	if h := c.g.history; h != nil {
 		c.history = h.Conn(carrier, history.Peer{Host: l.broker.Host, Addr: l.RemoteAddr(), Hooks: hooks{c}})
 		defer c.history.Close()

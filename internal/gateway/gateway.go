@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/clientconn"
 	"github.com/rewind-kafka/rewind/internal/history"
 	"github.com/rewind-kafka/rewind/internal/remote"
 )
@@ -34,6 +35,7 @@ type Gateway struct {
 	policy     atomic.Pointer[Policy]
 	principals principals
 	shadows    shadows
+	held       *clientconn.Held
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -67,6 +69,7 @@ func New(o Options) (*Gateway, error) {
 	g.principals.known = make(map[string]*usage)
 	g.policy.Store(&o.Policy)
 	g.metrics = newMetrics(o.Registerer, g)
+	g.held = clientconn.NewHeld(o.MaxHeldBytes, g.heldMet)
 	if err := g.openHistory(); err != nil {
 		return nil, err
 	}
@@ -193,6 +196,14 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.closeHistory())
 	}
 	return errors.Join(errs...)
+}
+
+// heldMet is called when a frame that is to be kept whole waits for room.
+func (g *Gateway) heldMet(what string) {
+	g.metrics.limit("held-" + what)
+	if g.notes.due("held-" + what) {
+		g.log.Warn("a frame waits for memory: others that are kept whole have taken it", "frames", what, "queued.max.request.bytes", g.opts.MaxHeldBytes)
+	}
 }
 
 func (g *Gateway) connections() int {

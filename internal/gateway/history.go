@@ -120,9 +120,14 @@ type hooks struct{ c *conn }
 
 func (h hooks) Delivered(b history.Bytes) {
 	m := h.c.g.metrics
+	m.given(b.Direct + b.Upstream)
+	if n := b.Direct - b.Cached; n > 0 {
+		m.fetched("store", n)
+	}
+	if b.Cached > 0 {
+		m.fetched("cache", b.Cached)
+	}
 	if b.Direct > 0 {
-		m.fetched("store", b.Direct)
-		m.cached.Add(float64(b.Cached))
 		h.c.given.Add(int64(b.Direct))
 		h.read()
 	}

@@ -117,13 +117,13 @@ func (g *Gateway) admit(l *listener, nc net.Conn) {
 	full := len(g.conns) >= g.opts.MaxConnections
 	if full || g.closed {
 		g.mu.Unlock()
-		_ = nc.Close() // nothing was said yet
 		if full {
 			g.metrics.limit("connections")
 			if g.notes.due("connections") {
 				g.log.Warn("connections are refused", "peer", c.peer, "max.connections", g.opts.MaxConnections)
 			}
 		}
+		_ = nc.Close() // nothing was said yet
 		return
 	}
 	g.conns[c] = struct{}{}

@@ -24,7 +24,6 @@ type metrics struct {
 
 	fetches      *prometheus.CounterVec
 	fetchedBytes *prometheus.CounterVec
-	cached       prometheus.Counter
 	located      prometheus.Counter
 	asked        *prometheus.CounterVec
 	fallbacks    *prometheus.CounterVec
@@ -49,16 +48,14 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		dialFailed:   single("dial_failures_total", "Connections to brokers that could not be made."),
 		rewritten:    counter("responses_rewritten_total", "Responses in which addresses of brokers were replaced.", "api"),
 		unknown:      single("unknown_requests_total", "Requests of a key or version that this gateway does not know, passed on as they are."),
-		fetches: counter("fetches_total", "Fetch answers with records by where those came from: read from the store here, from the brokers through a fetch of the gateway's, "+
-			"or passed through as they came. An answer from two places counts for both.", "path"),
-		fetchedBytes: counter("fetched_bytes_total", "Bytes of records in fetch answers, by where they came from; what passes through is counted as whole frames. "+
-			"What the cache gave is in store as well, see cached_bytes_total.", "path"),
-		cached:    single("cached_bytes_total", "Of the bytes of path store, those that the cache had: they cost no read."),
-		located:   single("locations_total", "Partitions answered with a location (KIP-1248)."),
-		asked:     counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
-		fallbacks: counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
-		ended:     counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
-		shadowed:  counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
+		fetches: counter("fetches_total", "Fetch answers with records by where those came from: read from the store here, out of the cache of what was read, from "+
+			"the brokers through a fetch of the gateway's, or passed through as they came. An answer from two places counts for both.", "path"),
+		fetchedBytes: counter("fetched_bytes_total", "Bytes of records in fetch answers, by where they came from; what passes through is counted as whole frames.", "path"),
+		located:      single("locations_total", "Partitions answered with a location (KIP-1248)."),
+		asked:        counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
+		fallbacks:    counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
+		ended:        counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
+		shadowed:     counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
 	}
 	m.reads = readMetrics{
 		ranges: counter("store_reads_total", "Ranges read from the store, by result.", "result"),
@@ -69,7 +66,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.connections, m.refused, m.limits, m.listenFailed, m.dialFailed, m.rewritten, m.unknown, portCollector{g})
-		r.MustRegister(m.fetches, m.fetchedBytes, m.cached, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
+		r.MustRegister(m.fetches, m.fetchedBytes, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
 	}
 	if h := g.opts.History; r != nil && h != nil {
 		gauge := func(name, help string, value func() float64) {
@@ -97,10 +94,14 @@ func (g *Gateway) Given() (bytes, fetches int64) {
 	return g.metrics.givenBytes.Load(), g.metrics.givenFetches.Load()
 }
 
-// fetched counts an answer's records.
-func (m *metrics) fetched(path string, bytes int) {
+// given counts an answer.
+func (m *metrics) given(bytes int) {
 	m.givenBytes.Add(int64(bytes))
 	m.givenFetches.Add(1)
+}
+
+// fetched counts an answer's records by where they came from.
+func (m *metrics) fetched(path string, bytes int) {
 	m.fetches.WithLabelValues(path).Inc()
 	m.fetchedBytes.WithLabelValues(path).Add(float64(bytes))
 }

@@ -56,6 +56,7 @@ type Options struct {
 
 	MaxConnections   int           // of clients; no limit if 0
 	MaxRequestBytes  int32         // of one request; 100 MiB if 0
+	MaxHeldBytes     int64         // of all requests and responses that are kept whole; 64 MiB if 0
 	IdleTimeout      time.Duration // of a connection without a request; 10 minutes if 0
 	HandshakeTimeout time.Duration // of TLS with clients; 10 s if 0
 
@@ -138,6 +139,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxRequestBytes == 0 {
 		o.MaxRequestBytes = 100 << 20
+	}
+	if o.MaxHeldBytes == 0 {
+		o.MaxHeldBytes = 64 << 20
 	}
 	if o.IdleTimeout == 0 {
 		o.IdleTimeout = 10 * time.Minute

@@ -133,6 +133,13 @@ next:
 	return sum
 }
 
+// history is how many bytes the gateway gave past the brokers.
+func (g *gateway) history(t *testing.T) float64 {
+	t.Helper()
+	const name = "rewind_gateway_fetched_bytes_total"
+	return g.metrics(t, name, `path="store"`) + g.metrics(t, name, `path="cache"`)
+}
+
 // check that the process lives and complained of nothing.
 func (g *gateway) check(t *testing.T) {
 	t.Helper()

@@ -31,7 +31,7 @@ func paths(t *testing.T, c *clustertest.Cluster, l clustertest.Login) []path {
 	login := c.KgoOptions(l) // without TLS, which the dialer would have to speak
 	return []path{
 		{"gateway", []string{g.addr}, login, func(t *testing.T) int64 {
-			return int64(g.metrics(t, "rewind_gateway_fetched_bytes_total", `path="store"`))
+			return int64(g.history(t))
 		}},
 		{"gateway-library", []string{g.addr}, append(login[:len(login):len(login)], kgo.Dialer(through.DialContext)), func(*testing.T) int64 { return through.Stats().DirectBytes }},
 		{"library", c.Seeds(l.Protocol), append(login[:len(login):len(login)], kgo.Dialer(bare.DialContext)), func(*testing.T) int64 { return bare.Stats().DirectBytes }},

@@ -1,0 +1,127 @@
+package clientconn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
+)
+
+// waits counts who has to wait.
+func waits() (met func(string), heard chan string) {
+	heard = make(chan string, 100)
+	return func(what string) { heard <- what }, heard
+}
+
+// A request that is kept whole waits while those of other connections take the room; a small one does not, nor one that passes through.
+func TestHeldRequests(t *testing.T) {
+	met, heard := waits()
+	held := NewHeld(64<<10, met)
+	began, let := make(chan int32, 10), make(chan struct{})
+	h := handlerFuncs{
+		wants: func(k, _ int16) bool { return k == 3 },
+		answer: func(_ context.Context, q wire.RequestHeader) (Answer, error) {
+			began <- q.CorrelationID
+			if len(q.Body) > heldFree {
+				<-let
+			}
+			return Answer{}, ErrForward
+		},
+	}
+	one, two := newRig(t, h, Options{Held: held}), newRig(t, h, Options{Held: held})
+	large := make([]byte, 30<<10)
+	one.send(3, 1, 1, large)
+	if id := <-began; id != 1 {
+		t.Fatal(id)
+	}
+	two.send(2, 1, 2, large) // passes
+	q := two.arrived()
+	two.answer(q.CorrelationID, nil)
+	two.expect(2, "")
+	two.send(3, 1, 3, nil) // small
+	if id := <-began; id != 3 {
+		t.Fatal(id)
+	}
+	q = two.arrived()
+	two.answer(q.CorrelationID, nil)
+	two.expect(3, "")
+	two.send(3, 1, 4, large)
+	if what := <-heard; what != "requests" {
+		t.Error(what)
+	}
+	select {
+	case id := <-began:
+		t.Fatalf("request %d was taken beyond the bound", id)
+	default:
+	}
+	close(let)
+	if id := <-began; id != 4 {
+		t.Fatal(id)
+	}
+	for id, r := range map[int32]*rig{1: one, 4: two} {
+		r.answer(r.arrived().CorrelationID, nil)
+		r.expect(id, "")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // it is given back behind the answer
+	defer cancel()
+	if err := held.requests.Acquire(ctx, held.half); err != nil {
+		t.Error("room was not given back")
+	}
+}
+
+// A response that a filter wants waits for those that other clients have not taken; that requests have taken all of theirs does not hold it up. A connection that ends
+// gives its room back.
+func TestHeldResponses(t *testing.T) {
+	met, heard := waits()
+	held := NewHeld(2*500_000, met)
+	one, two := rigOver(t, pipePair, longer, Options{Held: held}), newRig(t, longer, Options{Held: held})
+	if !held.requests.TryAcquire(held.half) {
+		t.Fatal("not all is free")
+	}
+	body := bytes.Repeat([]byte("meta"), 100_000)
+	one.send(3, 1, 1, nil)
+	q := one.arrived()
+	one.answer(q.CorrelationID, body) // nothing lies between the connection and its client: it stays until the client reads
+	two.send(3, 1, 2, nil)
+	q = two.arrived()
+	go two.answer(q.CorrelationID, body)
+	if what := <-heard; what != "responses" {
+		t.Error(what)
+	}
+	one.conn.Close()
+	two.expect(2, string(body)+string(body))
+}
+
+// Who waits in vain is told so.
+func TestHeldForTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := NewHeld(200<<10, nil)
+		give, err := held.response(t.Context(), 1<<30) // more than there is takes all
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := held.response(t.Context(), 50<<10); !errors.Is(err, ErrHeld) || time.Since(began) != heldPatience {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := held.response(ctx, 50<<10); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		give()
+		give, err = held.response(t.Context(), 50<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		give()
+		if give, err = (*Held)(nil).request(t.Context(), 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		give()
+	})
+}
