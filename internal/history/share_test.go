@@ -142,7 +142,7 @@ func TestUpstreamBytesAreShared(t *testing.T) {
 			res := c.fetch(17, 10*time.Second, at(p, next), at(q, 0))
 			got = len(res[1].RecordBatches)
 		}
-		if limit := 200_000 / n; got > limit || got < limit-12_000 {
+		if limit := 200_000 / n; got > limit || got < limit/2 { // a share that is counted while another comes or goes may be smaller
 			t.Errorf("with %d connections %d bytes at once", n, got)
 		}
 	}
