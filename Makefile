@@ -73,13 +73,13 @@ test-security:
 	$(GOTEST) -count=1 ./internal/acl/... ./internal/sasl/... ./internal/principal/... ./internal/keyfiles/... ./internal/config/...
 	$(GOTEST) -count=1 -run 'WayIn|Authentication|RawTokens|Reauthentication|TokenEnds|MixedUp|ReadAgain|SecurityOutlives|Authoriz|AccessSession|LocationNeedsRead|LocationInSession|RevokedBackfill|Secrets' ./internal/broker
 	$(GOTEST) -count=1 -run 'Secure|SecurityTools' ./internal/clienttest
-# Real clients and the stores' servers with our broker.
 # Transactions: the coordinator's state machine, what it does to logs, Apache Kafka's answers to the same requests, golden b-txn made here, clients, kills.
 test-txn:
 	$(GOTEST) -count=1 ./internal/coord/... ./internal/producerstate/... ./internal/batch/...
 	$(GOTEST) -count=1 -run 'Trans|Txn|Golden|Prepared|Committed|Marker|Guard' ./internal/broker ./internal/partlog
 	$(GOTEST) -count=1 -v -run 'Transactional|ConsumeProcessProduce' ./internal/clienttest
 	$(GOTEST) -count=1 -v -run KillTransactions ./internal/killtest
+# Real clients and the stores' servers with our broker.
 test-clients:
 	$(GOTEST) -count=1 ./internal/clienttest/...
 # The gateway before a real Apache Kafka: every security mode, history, a cluster whose brokers die, the command itself.

@@ -45,6 +45,7 @@ type plan struct {
 	clean, dirty int64
 	overdue      bool
 	last         map[int64]int64
+	marked       map[int64]int16
 }
 
 func (l *Log) planCompaction() (p plan, err error) {
@@ -79,9 +80,12 @@ func (l *Log) planCompaction() (p plan, err error) {
 		}
 		p.segs, p.ends = append(p.segs, s), append(p.ends, segs[i+1].base)
 	}
-	p.last = map[int64]int64{}
+	p.last, p.marked = map[int64]int64{}, map[int64]int16{}
 	for _, e := range l.producers.Snapshot() {
 		p.last[e.ProducerID] = e.LastOffset
+		if e.LastOffset < 0 {
+			p.marked[e.ProducerID] = e.Epoch
+		}
 	}
 	return p, nil
 }
@@ -120,7 +124,7 @@ func (l *Log) compact(ctx context.Context) error {
 		return err
 	}
 	c, nowMs := l.Config(), l.clock().UnixMilli()
-	f := &filter{latest: newOffsetMap(c.CompactionMapBytes), aborted: map[int64][]segment.AbortedTxn{}, last: p.last, nowMs: nowMs, horizon: nowMs + c.DeleteRetentionMs}
+	f := &filter{latest: newOffsetMap(c.CompactionMapBytes), aborted: map[int64][]segment.AbortedTxn{}, last: p.last, marked: p.marked, open: map[int64]bool{}, nowMs: nowMs, horizon: nowMs + c.DeleteRetentionMs}
 	defer f.decoder.Close()
 	if err := l.collectAborted(&p, f); err != nil {
 		return err

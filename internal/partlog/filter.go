@@ -14,6 +14,8 @@ type filter struct {
 	latest   *offsetMap
 	aborted  map[int64][]segment.AbortedTxn // by producer
 	last     map[int64]int64                // each producer's last batch, by its last offset: it keeps its header for ever
+	marked   map[int64]int16                // producers that nothing is known of but a marker, and its epoch: it stays for ever
+	open     map[int64]bool                 // producers with a transactional batch that stays, whose marker is still to come
 	nowMs    int64
 	horizon  int64 // what tombstones that are seen for the first time get
 	decoder  codec.Decoder
@@ -28,7 +30,57 @@ type filter struct {
 // Offsets never change: a batch keeps its base and its last offset whatever goes from it. If all records go, the batch goes too, unless it is a
 // producer's last one (its sequence must be known for the next retry) or the group's last one (which says where the group ends).
 func (f *filter) apply(h *batch.Header, raw []byte) ([]byte, error) {
-	if h.IsControl() || h.NumRecords == 0 && f.mustKeep(h) {
+	if h.IsControl() {
+		return f.control(h, raw)
+	}
+	kept, err := f.data(h, raw)
+	if kept != nil && h.IsTransactional() {
+		f.open[h.ProducerID] = true // its header alone begins the transaction for whoever reads the log anew
+	}
+	return kept, err
+}
+
+// control: a marker stays as long as anything is there of the transaction that it ends, and then as long as a tombstone does, for a reader that is in the
+// middle of it. Control batches of other kinds stay.
+func (f *filter) control(h *batch.Header, raw []byte) ([]byte, error) {
+	epoch, only := f.marked[h.ProducerID]
+	open := f.open[h.ProducerID]
+	delete(f.open, h.ProducerID)
+	switch {
+	case !h.IsTransactional(), open, only && epoch == h.ProducerEpoch:
+		return raw, nil
+	case h.NumRecords == 0:
+		if f.mustKeep(h) {
+			return raw, nil
+		}
+		return nil, nil
+	case !h.HasDeleteHorizon():
+		return f.withHorizon(h, raw)
+	case f.nowMs < h.BaseTimestamp:
+		return raw, nil
+	}
+	return f.emptied(h), nil
+}
+
+// withHorizon writes all of a batch anew with a delete horizon.
+func (f *filter) withHorizon(h *batch.Header, raw []byte) ([]byte, error) {
+	n := *h
+	n.Attributes |= batch.DeleteHorizonFlag
+	n.BaseTimestamp = f.horizon
+	f.rebuilt = f.rebuilt[:0]
+	err := batch.EachRecord(batch.Payload(raw), h.NumRecords, func(r *batch.Record) error {
+		f.rebuilt = appendRecordAt(f.rebuilt, r, h.BaseTimestamp+r.TimestampDelta-n.BaseTimestamp)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("control batch at offset %d: %w", h.BaseOffset, err)
+	}
+	f.out = batch.AppendHeader(f.out[:0], &n, f.rebuilt)
+	return f.out, nil
+}
+
+func (f *filter) data(h *batch.Header, raw []byte) ([]byte, error) {
+	if h.NumRecords == 0 && f.mustKeep(h) {
 		return raw, nil
 	}
 	if h.NumRecords == 0 || f.isAborted(h) {
