@@ -186,7 +186,7 @@ func gatewayPolicy(cfg *config.Gateway) gateway.Policy {
 	return gateway.Policy{
 		Off: !cfg.RemoteReadEnable, Topics: config.SplitList(cfg.RemoteReadTopics), TopicsExcluded: config.SplitList(cfg.RemoteReadTopicsExclude),
 		Principals: config.SplitList(cfg.RemoteReadPrincipals), ClientIDs: config.SplitList(cfg.RemoteReadClientIDs),
-		BytesPerSecond: cfg.PrincipalBytesPerSecond, Connections: cfg.PrincipalConnections, ShadowPerMillion: cfg.RemoteReadShadowPerMillion,
+		BytesPerSecond: cfg.PrincipalBytesPerSecond, Connections: cfg.PrincipalConnections, Reads: cfg.PrincipalPartitions, ShadowPerMillion: cfg.RemoteReadShadowPerMillion,
 	}
 }
 

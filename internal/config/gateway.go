@@ -60,6 +60,7 @@ type Gateway struct {
 	RemoteReadMaxFallbacks      int
 	PrincipalBytesPerSecond     int64
 	PrincipalConnections        int
+	PrincipalPartitions         int
 	RemoteReadShadowPerMillion  int
 }
 

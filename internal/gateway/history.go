@@ -174,6 +174,24 @@ func (h hooks) Ended(reason history.Reason, fellBack bool) {
 	h.c.g.metrics.ended.WithLabelValues(string(reason)).Inc()
 }
 
+// Begin counts the partition among those that are read for the principal.
+func (h hooks) Begin() (done func(), ok bool) {
+	p, name := h.c.g.policy.Load(), h.c.who.name()
+	if h.c.g.principals.beginRead(name, p.Reads) {
+		h.c.g.metrics.reading.Inc()
+		return func() {
+			h.c.g.metrics.reading.Dec()
+			h.c.g.principals.endRead(name)
+		}, true
+	}
+	h.c.g.metrics.limit("principal-reads")
+	if h.c.g.notes.due("principal-reads") {
+		h.c.g.log.Warn("a principal's further partitions are left to the brokers: enough of them are read from the store", "principal", name, "peer", h.c.peer,
+			"remote.read.principal.max.partitions", p.Reads)
+	}
+	return nil, false
+}
+
 func (h hooks) Grant(bytes int64) int64 {
 	granted := h.c.g.principals.grant(h.c.who.name(), bytes, h.c.g.policy.Load().BytesPerSecond)
 	if granted < bytes {

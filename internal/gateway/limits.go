@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// principals keeps what is counted for each principal: bytes of the store, against a rate, and connections that read.
+// principals keeps what is counted for each principal: bytes of the store, against a rate, connections and partitions that read.
 type principals struct {
 	mu    sync.Mutex
 	known map[string]*usage
@@ -15,7 +15,8 @@ type principals struct {
 type usage struct {
 	debt    float64 // bytes that its rate has not paid for yet
 	at      time.Time
-	reading int
+	reading int // connections
+	reads   int // partitions, on all of them
 }
 
 // maxThrottle is the most that a client is held back at once; the rest of its debt stays. Kafka's own is its quota window, 11 s by default.
@@ -31,7 +32,7 @@ func (p *principals) findLocked(name string) *usage {
 	}
 	if len(p.known) >= sweepOver {
 		for n, u := range p.known {
-			if u.reading == 0 && time.Since(u.at) > time.Minute {
+			if u.reading == 0 && u.reads == 0 && time.Since(u.at) > time.Minute {
 				delete(p.known, n)
 			}
 		}
@@ -92,6 +93,26 @@ func (p *principals) begin(name string, most int) bool {
 	}
 	u.reading++
 	return true
+}
+
+// beginRead counts a partition that is read from the store, unless there are enough.
+func (p *principals) beginRead(name string, most int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.findLocked(name)
+	if most > 0 && u.reads >= most {
+		return false
+	}
+	u.reads++
+	return true
+}
+
+func (p *principals) endRead(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.known[name] // it is not forgotten while there are any
+	u.reads--
+	u.at = time.Now()
 }
 
 func (p *principals) end(name string) {

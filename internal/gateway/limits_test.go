@@ -2,9 +2,16 @@ package gateway
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 func TestCharge(t *testing.T) {
@@ -80,6 +87,47 @@ func TestReading(t *testing.T) {
 		}
 		one.close()
 	})
+}
+
+// Partitions are counted for their principal over all its connections, and their end is counted for whoever began, whatever the policy or the principal is by then.
+func TestReadsOfAPrincipal(t *testing.T) {
+	b := startFake(t, nil, func(wire.RequestHeader) kmsg.Response { return nil })
+	var log logged
+	g := startGateway(t, Options{Upstream: []string{b.addr()}, Brokers: noBrokers, Policy: Policy{Reads: 2}, Registerer: prometheus.NewRegistry(), Logger: log.logger()})
+	one, two, other := &conn{g: g}, &conn{g: g}, &conn{g: g}
+	one.who.fallback, two.who.fallback, other.who.fallback = "a", "a", "b"
+	begin := func(c *conn, want bool) func() {
+		t.Helper()
+		done, ok := hooks{c}.Begin()
+		if ok != want {
+			t.Errorf("%s may begin: %t", c.who.name(), ok)
+		}
+		return done
+	}
+	first, second := begin(one, true), begin(two, true)
+	begin(one, false)
+	begin(two, false)
+	third := begin(other, true)
+	if n, met := testutil.ToFloat64(g.metrics.reading), testutil.ToFloat64(g.metrics.limits.WithLabelValues("principal-reads")); n != 3 || met != 2 || strings.Count(log.String(), "remote.read.principal.max.partitions=2") != 1 {
+		t.Errorf("%v are in flight, the limit was met %v times:\n%s", n, met, &log)
+	}
+	two.who.fallback = "c"
+	second()
+	fourth := begin(one, true)
+	begin(one, false)
+	g.SetPolicy(Policy{})
+	fifth := begin(one, true)
+	for _, done := range []func(){first, third, fourth, fifth} {
+		done()
+	}
+	for name, u := range g.principals.known {
+		if u.reads != 0 {
+			t.Errorf("%s: %d reads are left", name, u.reads)
+		}
+	}
+	if n := testutil.ToFloat64(g.metrics.reading); n != 0 {
+		t.Errorf("%v are in flight", n)
+	}
 }
 
 // What is remembered of principals does not grow for ever.

@@ -24,6 +24,7 @@ type metrics struct {
 
 	fetches      *prometheus.CounterVec
 	fetchedBytes *prometheus.CounterVec
+	reading      prometheus.Gauge
 	located      prometheus.Counter
 	asked        *prometheus.CounterVec
 	fallbacks    *prometheus.CounterVec
@@ -51,11 +52,13 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		fetches: counter("fetches_total", "Fetch answers with records by where those came from: read from the store here, out of the cache of what was read, from "+
 			"the brokers through a fetch of the gateway's, or passed through as they came. An answer from two places counts for both.", "path"),
 		fetchedBytes: counter("fetched_bytes_total", "Bytes of records in fetch answers, by where they came from; what passes through is counted as whole frames.", "path"),
-		located:      single("locations_total", "Partitions answered with a location (KIP-1248)."),
-		asked:        counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
-		fallbacks:    counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
-		ended:        counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
-		shadowed:     counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
+		reading: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "gateway", Name: "reads_in_flight",
+			Help: "Partitions that are being read from the store, one for each connection that reads one."}),
+		located:   single("locations_total", "Partitions answered with a location (KIP-1248)."),
+		asked:     counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
+		fallbacks: counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
+		ended:     counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
+		shadowed:  counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
 	}
 	m.reads = readMetrics{
 		ranges: counter("store_reads_total", "Ranges read from the store, by result.", "result"),
@@ -66,7 +69,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.connections, m.refused, m.limits, m.listenFailed, m.dialFailed, m.rewritten, m.unknown, portCollector{g})
-		r.MustRegister(m.fetches, m.fetchedBytes, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
+		r.MustRegister(m.fetches, m.fetchedBytes, m.reading, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
 	}
 	if h := g.opts.History; r != nil && h != nil {
 		gauge := func(name, help string, value func() float64) {

@@ -18,6 +18,9 @@ type Policy struct {
 	BytesPerSecond int64
 	// Connections of one principal that may read from the store at one time; no limit if 0. Further ones pass through.
 	Connections int
+	// Reads of one principal from the store at one time, one for each partition; no limit if 0. Further partitions are the brokers'. What clients read themselves by a
+	// location is not among them.
+	Reads int
 	// ShadowPerMillion of the answers with records from the store are compared with the broker's own; none if 0.
 	ShadowPerMillion int
 }

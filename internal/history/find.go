@@ -19,12 +19,15 @@ const (
 	locationKept = 5 * time.Second
 	// factsKept is how old what is known of a partition may be: what DeleteRecords hides is hidden by then.
 	factsKept = 5 * time.Second
-	// notReadyFor is how long a partition of which the resolver does not know enough is left to the broker: it may take its time to find that out.
+	// notReadyFor is how long a partition of which the resolver does not know enough, or that was one too many to be read, is left to the broker: it may take its time to find that out.
 	notReadyFor = time.Second
 )
 
 // errOff: history is not read here just now.
 var errOff = fmt.Errorf("switched off: %w", remote.ErrLocal)
+
+// errEnough: whoever limits what is read directly has said no.
+var errEnough = fmt.Errorf("enough is read for this client: %w", remote.ErrLocal)
 
 // finding is a search under way for what the client asked.
 type finding struct {
@@ -136,11 +139,13 @@ func (p *partition) find(f *finding) {
 	}
 	switch {
 	case err != nil:
-		p.served = f.question
 	case res.location != nil:
 		p.offerLocked(f, res)
 	default:
-		p.openLocked(f, res)
+		err = p.openLocked(f, res)
+	}
+	if err != nil {
+		p.served = f.question
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -223,15 +228,20 @@ func (p *partition) setFactsLocked(f resolve.Facts) {
 	p.hw, p.lso, p.logStart = f.HighWatermark, min(f.LastStable, f.HighWatermark), f.LogStart
 }
 
-// openLocked begins direct reading.
-func (p *partition) openLocked(f *finding, res found) {
+// openLocked begins direct reading, if that may be.
+func (p *partition) openLocked(f *finding, res found) error {
 	p.setFactsLocked(res.facts)
+	done, ok := p.c.hooks.Begin()
+	if !ok {
+		return errEnough
+	}
 	reader := p.c.h.opts.Reader.Open(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res))
 	p.direct = &direct{
-		reader: reader, cancel: reader.Subscribe(p.wake), committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
+		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
 		tp: res.q.TP, leader: res.facts.LeaderEpoch,
 	}
 	p.c.watch()
+	return nil
 }
 
 // resolveFunc has the resolver find one segment after the other. What the client said of the epoch before its offset holds for that offset only.

@@ -65,6 +65,8 @@ type Hooks interface {
 	Asked(cause LocationCause)
 	// Ended: direct reading of a partition ended. With fellBack the partition is left to the broker for a while.
 	Ended(reason Reason, fellBack bool)
+	// Begin is asked before a partition is read directly: false leaves it to the broker, and it is asked again a second later. done is called once, when the reading ends.
+	Begin() (done func(), ok bool)
 	// Grant tells how many of so many bytes of the store a location may grant, so that Throttle does not hold the principal back for long for it.
 	Grant(bytes int64) int64
 	// Throttle charges the connection's principal for bytes of the store, read here or granted with a location, and tells how long it is to be held back: that
@@ -79,5 +81,6 @@ func (NoHooks) Delivered(Bytes)              {}
 func (NoHooks) Located(Located)              {}
 func (NoHooks) Asked(LocationCause)          {}
 func (NoHooks) Ended(Reason, bool)           {}
+func (NoHooks) Begin() (func(), bool)        { return func() {}, true }
 func (NoHooks) Grant(bytes int64) int64      { return bytes }
 func (NoHooks) Throttle(int64) time.Duration { return 0 }

@@ -47,19 +47,32 @@ func (p *partition) start(ctx context.Context, part session.Part, d *demand, r *
 		p.ended(err)
 		return
 	}
+	if !p.startLocated(part, d, r, tp, q, first) {
+		p.ended(errEnough)
+	}
+}
+
+// startLocated is false if there is enough that is read directly.
+func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResponseTopicPartition, tp remotestorage.TopicIDPartition, q *locator, first remote.Range) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passes = 0
 	p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
 	if p.direct != nil || questionOf(p.want, p.demand.committed()) != questionOf(part, d.committed()) || p.c.ctx.Err() != nil {
-		return // the client has moved on
+		return true // the client has moved on
+	}
+	done, ok := p.c.hooks.Begin()
+	if !ok {
+		p.served = questionOf(part, d.committed())
+		return false
 	}
 	reader := p.c.h.opts.Reader.Open(tp, part.FetchOffset, q.resolver(first))
 	p.direct = &direct{
-		reader: reader, cancel: reader.Subscribe(p.wake), committed: d.committed(), epoch: part.CurrentLeaderEpoch,
+		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: d.committed(), epoch: part.CurrentLeaderEpoch,
 		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(),
 	}
 	p.c.watch()
+	return true
 }
 
 // locator asks the broker for the locations of one partition, one segment after the other.

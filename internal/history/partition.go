@@ -55,6 +55,7 @@ type partition struct {
 type direct struct {
 	reader    *remote.PartitionReader
 	cancel    func() // of the subscription
+	done      func() // of Hooks.Begin
 	committed bool
 	epoch     int32 // current leader epoch that the broker has confirmed, -1 if the client sends none
 	lastEpoch int32 // of the last batch delivered, -1 if not known
@@ -165,6 +166,7 @@ func (p *partition) endLocked() {
 	p.c.running.Go(func() {
 		d.cancel()
 		d.reader.Close()
+		d.done()
 	})
 }
 
@@ -222,7 +224,7 @@ func (p *partition) ended(err error) {
 	p.mu.Lock()
 	d := p.demand
 	switch {
-	case errors.Is(err, resolve.ErrNotReady):
+	case errors.Is(err, resolve.ErrNotReady), errors.Is(err, errEnough):
 		p.tryAgain = time.Now().Add(notReadyFor)
 	case fellBack && p.c.h.opts.Resolver != nil:
 		p.queueLocked()
