@@ -136,7 +136,7 @@ func (c *Conn) forgetAccess() {
 	defer c.mu.Unlock()
 	for _, p := range c.parts {
 		p.mu.Lock()
-		p.served = question{}
+		p.served, p.left = question{}, left{}
 		p.mu.Unlock()
 	}
 }

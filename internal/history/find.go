@@ -63,7 +63,7 @@ func (p *partition) route(d *demand) {
 		p.toBrokerLocked()
 	case c.h.episodes.active(p.key):
 		p.queueLocked()
-	case p.served == f.question, time.Now().Before(p.tryAgain):
+	case p.served == f.question, time.Now().Before(p.tryAgain), p.left.holds(f.question):
 		p.toBrokerLocked()
 	default:
 		p.toBrokerLocked()
@@ -192,6 +192,9 @@ func (p *partition) search(ctx context.Context, f *finding) (found, error) {
 	rng, err := r.Resolve(ctx, res.q)
 	switch {
 	case errors.Is(err, remote.ErrLocal):
+		p.mu.Lock()
+		p.left.again(f.question)
+		p.mu.Unlock()
 		return found{}, err
 	case err != nil:
 		return res, nil // a reader tries more than once, and knows what to make of each failure
@@ -220,7 +223,7 @@ func (p *partition) offerLocked(f *finding, res found) {
 	if f.committed {
 		part.Aborted = append(make([]wire.AbortedTransaction, 0, len(res.rng.Aborted)), res.rng.Aborted...) // empty is not null: it says that there is none
 	}
-	p.held = &held{question: f.question, part: part, tp: res.q.TP, at: time.Now()}
+	p.held, p.left = &held{question: f.question, part: part, tp: res.q.TP, at: time.Now()}, left{}
 	p.setFactsLocked(res.facts)
 }
 

@@ -43,6 +43,7 @@ type partition struct {
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
 	finding      *finding
 	tryAgain     time.Time // not before: the resolver did not know enough
+	left         left
 	place, waits bool
 
 	// wakeMu is taken last, under mu or under none: readers wake from goroutines of their own. What is called with it does not block and takes no lock.
@@ -198,6 +199,9 @@ func (p *partition) available() (int, bool) {
 		return n, n > 0
 	}
 	p.served = questionOf(p.want, p.direct.committed) // it asks for what the reader would give next (see fitsLocked)
+	if errors.Is(err, remote.ErrLocal) && p.c.h.opts.Resolver != nil {
+		p.left.again(p.served)
+	}
 	p.endLocked()
 	p.mu.Unlock()
 	p.ended(err)
@@ -276,7 +280,7 @@ func (p *partition) readDirectLocked(out *wire.FetchPartition, limit int, whole 
 	if data.Records.Len() == 0 {
 		return
 	}
-	p.fed = p.demand
+	p.fed, p.left = p.demand, left{}
 	p.demand.shared += data.Shared
 	p.direct.lastEpoch = data.Epoch
 	p.c.h.episodes.end(p.key)
