@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"log/slog"
+
 	"github.com/rewind-kafka/rewind/internal/acl"
 )
 
@@ -8,7 +10,13 @@ import (
 // answer is yes.
 
 func (b *Broker) allowed(c *conn, op acl.Operation, r acl.ResourceType, name string) bool {
-	return b.authorizer == nil || b.authorizer.Allowed(&c.who, op, r, name)
+	if b.authorizer == nil || b.authorizer.Allowed(&c.who, op, r, name) {
+		return true
+	}
+	if b.log.Enabled(c.ctx, slog.LevelDebug) {
+		b.log.Debug("denied", "principal", c.who.Principal, "host", c.who.Host, "operation", op.String(), "resource", r.String(), "name", name)
+	}
+	return false
 }
 
 func (b *Broker) allowedTopic(c *conn, op acl.Operation, topic string) bool {

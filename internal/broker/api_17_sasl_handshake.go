@@ -66,13 +66,17 @@ var errChangedPrincipal = &sasl.Refused{Text: "Cannot change principals during r
 // step takes a token of the client. Once it has shown who it is, the connection has that principal.
 func (c *conn) step(token []byte) ([]byte, error) {
 	answer, done, err := c.sasl.exchange.Step(token)
-	if err != nil || !done {
-		return answer, err
+	if err == nil && !done {
+		return answer, nil
 	}
 	id := c.sasl.exchange.Identity()
 	principal := "User:" + id.User
-	if c.sasl.authenticated && principal != c.who.Principal {
-		return nil, errChangedPrincipal
+	if err == nil && c.sasl.authenticated && principal != c.who.Principal {
+		err = errChangedPrincipal
+	}
+	c.countLogin(c.sasl.mechanism, err == nil)
+	if err != nil {
+		return nil, err
 	}
 	c.sasl.exchange, c.sasl.authenticated = nil, true
 	c.who.Principal = principal

@@ -215,8 +215,17 @@ func (b *Broker) Serve(listeners ...net.Listener) {
 	b.startBackground(ctx)
 	for i, l := range listeners {
 		b.server.serve(l, b.doors[i])
+		if b.openToAll(b.doors[i], l.Addr()) {
+			b.log.Warn("whoever reaches this listener may do everything: it asks nobody who they are, and there is no authorizer", "listener", b.doors[i].name, "address", l.Addr().String())
+		}
 		b.log.Info("serving", "listener", b.doors[i].name, "address", l.Addr().String(), "protocol", string(b.doors[i].protocol), "node.id", b.nodeID, "cluster.id", b.clusterID)
 	}
+}
+
+// openToAll tells whether a listener lets anybody do everything who is not on this machine.
+func (b *Broker) openToAll(d *door, a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback() && b.authorizer == nil && d.mechanisms == nil && !d.certificates
 }
 
 // Addr is the address of the first listener.

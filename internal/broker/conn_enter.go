@@ -75,6 +75,7 @@ func (c *conn) greet(ctx context.Context) error {
 		if err == nil {
 			subject, err = c.door.rules.Map(subject)
 		}
+		c.countLogin("TLS", err == nil)
 		if err != nil {
 			c.pause(c.door.failedDelay)
 			return fmt.Errorf("the client's certificate: %w", err)
@@ -170,6 +171,12 @@ func (c *conn) takeToken(token []byte) error {
 		return errGone
 	}
 	return nil
+}
+
+func (c *conn) countLogin(mechanism string, ok bool) {
+	if c.srv.stats.authenticated != nil {
+		c.srv.stats.authenticated(mechanism, ok)
+	}
 }
 
 // pause costs a client time that failed. The connection holds a place meanwhile, and no processor.

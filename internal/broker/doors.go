@@ -18,15 +18,16 @@ import (
 
 // door is a listener as its connections see it: how a client comes in, and who it is then. It does not change.
 type door struct {
-	name        string
-	protocol    config.Protocol
-	tls         *tls.Config // nil for plain ones
-	rules       principal.Rules
-	mechanisms  map[string]sasl.Mechanism
-	names       []string // of the mechanisms, in the order of the configuration
-	maxReauth   func(mechanism string) time.Duration
-	maxReceive  int32
-	failedDelay time.Duration
+	name         string
+	protocol     config.Protocol
+	tls          *tls.Config // nil for plain ones
+	certificates bool        // clients must show one
+	rules        principal.Rules
+	mechanisms   map[string]sasl.Mechanism
+	names        []string // of the mechanisms, in the order of the configuration
+	maxReauth    func(mechanism string) time.Duration
+	maxReceive   int32
+	failedDelay  time.Duration
 }
 
 // plainDoor is open: whoever comes is nobody.
@@ -63,6 +64,7 @@ func (b *Broker) openDoor(ctx context.Context, cfg *config.Broker, l *config.Lis
 		return nil, fmt.Errorf("ssl.principal.mapping.rules: %w", err)
 	}
 	if l.Protocol.TLS() {
+		d.certificates = l.ClientAuth == "required"
 		files := keyfiles.Certificates{Certificate: l.KeyStore, Key: l.KeyStore, Required: l.ClientAuth == "required"}
 		if l.ClientAuth != "none" {
 			files.ClientCA = l.TrustStore

@@ -22,6 +22,7 @@ type metrics struct {
 	producedBy   prometheus.Counter
 	fetchedBy    prometheus.Counter
 	locations    prometheus.Counter
+	logins       *prometheus.CounterVec
 	remoteFails  prometheus.Counter
 	remoteBytes  prometheus.Counter
 	remoteRanges *prometheus.CounterVec
@@ -38,10 +39,12 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			Help: "Requests handled, by API."}, []string{"api"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "rewind", Subsystem: "broker", Name: "request_seconds",
 			Help: "Time in the handler, by API; waits for data are in it, those for the disk are not.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10)}, []string{"api"}),
-		sentBytes:   counter("sent_bytes_total", "Bytes of responses written to clients."),
-		producedBy:  counter("produced_bytes_total", "Bytes of record batches appended for producers."),
-		fetchedBy:   counter("fetched_bytes_total", "Bytes of records given to consumers, from either tier."),
-		locations:   counter("locations_total", "Partitions answered with a location (KIP-1248)."),
+		sentBytes:  counter("sent_bytes_total", "Bytes of responses written to clients."),
+		producedBy: counter("produced_bytes_total", "Bytes of record batches appended for producers."),
+		fetchedBy:  counter("fetched_bytes_total", "Bytes of records given to consumers, from either tier."),
+		locations:  counter("locations_total", "Partitions answered with a location (KIP-1248)."),
+		logins: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "authentications_total",
+			Help: "Clients that authenticated, by mechanism of SASL or TLS for certificates, and result; again on the same connection counts too."}, []string{"mechanism", "result"}),
 		remoteFails: counter("remote_read_failures_total", "Remote reads that ended with an error."),
 		remoteBytes: counter("remote_read_bytes_total", "Bytes read from the object store for fetches."),
 		remoteRanges: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "remote_ranges_total",
@@ -50,7 +53,7 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			Help: "What happened on the way of remote reads."}, []string{"event"}),
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.remoteFails, m.remoteBytes,
+		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.logins, m.remoteFails, m.remoteBytes,
 			m.remoteRanges, m.remoteEvents)
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "broker", Name: "fetch_sessions",
 			Help: "Fetch sessions held."}, func() float64 {
@@ -70,6 +73,13 @@ func (m *metrics) serverStats() serverStats {
 			name := kmsg.NameForKey(key)
 			m.requests.WithLabelValues(name).Inc()
 			m.seconds.WithLabelValues(name).Observe(took.Seconds())
+		},
+		authenticated: func(mechanism string, ok bool) {
+			result := "in"
+			if !ok {
+				result = "refused"
+			}
+			m.logins.WithLabelValues(mechanism, result).Inc()
 		},
 		sent: func(bytes int64) {
 			m.sentTotal.Add(bytes)

@@ -21,8 +21,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -33,6 +35,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/rewind-kafka/rewind/internal/clustertest"
+	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -260,6 +263,13 @@ func TestEveryWayIn(t *testing.T) {
 		for _, line := range s.logs.lines() {
 			if strings.Contains(line, secret) {
 				t.Errorf("a secret is logged: %s", line)
+			}
+		}
+	}
+	for _, result := range []string{"in", "refused"} {
+		for _, m := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"} {
+			if n := testutil.ToFloat64(s.metrics.logins.WithLabelValues(m, result)); n == 0 {
+				t.Errorf("nobody is counted as %s by %s", result, m)
 			}
 		}
 	}
@@ -548,6 +558,48 @@ func TestSecurityOutlivesRestart(t *testing.T) {
 	users, err := adm.DescribeUserSCRAMs(t.Context())
 	if err != nil || len(users) != 2 || len(users["alice"].CredInfos) != 2 || len(users["gone"].CredInfos) != 1 || users["gone"].CredInfos[0].Mechanism != kadm.ScramSha512 {
 		t.Errorf("%+v, %v", users, err)
+	}
+}
+
+// Power goes after a change was confirmed: it is there all the same.
+func TestSecurityOutlivesPowerLoss(t *testing.T) {
+	mem := crashableFS(t)
+	s := startSecureWith(t, "/node", []brokerOption{withFS(mem)})
+	s.allow(t, "User:alice", "t", kadm.OpRead, kadm.ACLPatternLiteral, false)
+	s.allow(t, "User:alice", "secret", kadm.OpAll, kadm.ACLPatternPrefixed, true)
+	s.scramUser(t, "alice", "pass")
+	after := startSecureWith(t, "/node", []brokerOption{withFS(mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0}))})
+	if got := after.authorizer.All(); len(got) != 2 || !slices.Equal(got, s.authorizer.All()) {
+		t.Errorf("%v", got)
+	}
+	if len(after.secrets.user("alice")) != 2 {
+		t.Errorf("%d credentials", len(after.secrets.user("alice")))
+	}
+}
+
+// A file that cannot be read stops the start: to go on without a rule that denies would let somebody in.
+func TestDamagedSecurityStopsStart(t *testing.T) {
+	for name, text := range map[string]string{
+		aclsFile: "{", "of another version": `{"version":2}`, "an unknown word": `{"version":1,"acls":[{"resourceType":"SHIP","resourceName":"a","patternType":"LITERAL","principal":"User:a","host":"*","operation":"READ","permissionType":"DENY"}]}`,
+		"half a credential": `{"version":1,"credentials":[{"user":"a","mechanism":"SCRAM-SHA-256"}]}`,
+	} {
+		dir := t.TempDir()
+		file := aclsFile
+		if strings.Contains(name, "credential") {
+			file = scramFile
+		}
+		if err := os.Mkdir(filepath.Join(dir, securityDir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, securityDir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg := config.NewBroker()
+		cfg.DataDir, cfg.Authorizer = dir, standardAuthorizer
+		if b, err := New(Options{Config: cfg}); err == nil {
+			t.Errorf("%s: the broker starts", name)
+			b.Close(context.Background())
+		}
 	}
 }
 

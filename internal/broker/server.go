@@ -52,6 +52,8 @@ type serverStats struct {
 	connected func(delta int)
 	handled   func(key int16, took time.Duration)
 	sent      func(bytes int64)
+
+	authenticated func(mechanism string, ok bool)
 }
 
 func newServer(apis map[int16]api, l limits, log *slog.Logger) *server {

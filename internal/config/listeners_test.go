@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -90,6 +91,26 @@ func TestListenerMistakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), x.want) || !errors.Is(err, ErrInvalidValue) && !errors.Is(err, ErrUnknownKey) {
 			t.Errorf("%s: %v, want %q", x.text, err, x.want)
 		}
+	}
+}
+
+// The example of docs/security.md is one that can be used.
+func TestExampleOfDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, ok := strings.Cut(string(text), "```yaml\n")
+	example, _, ended := strings.Cut(example, "```")
+	if !ok || !ended {
+		t.Fatal("no example")
+	}
+	b, err := load0(t, example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := b.Listeners(); err != nil || len(list) != 2 || list[0].Protocol != SASLSSL || list[1].Protocol != Plaintext || len(b.SuperUserList()) != 2 {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

@@ -17,10 +17,10 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// maxKeySet bounds a set of keys, maxKeys how many are taken from it.
+// maxKeySet bounds a set of keys, maxKeys how many are in it: a token that names no key is tried with each.
 const (
 	maxKeySet = 1 << 20
-	maxKeys   = 1000
+	maxKeys   = 100
 )
 
 // KeysOptions say where the keys are that tokens are signed with.
