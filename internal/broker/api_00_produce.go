@@ -35,6 +35,9 @@ func (b *Broker) handleProduce(ctx context.Context, c *conn, req *kmsg.ProduceRe
 	sync := req.Acks == acksAll && b.config().AcksAllSync
 	var failed error
 	denied := hasTransactional(req) && (req.TransactionID == nil || !b.allowedTransaction(c, acl.Write, *req.TransactionID))
+	if !denied {
+		b.joinAll(ctx, c, req)
+	}
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		out := kmsg.NewProduceResponseTopic()

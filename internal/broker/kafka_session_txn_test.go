@@ -164,10 +164,18 @@ func (s *txnSession) await(id string, ok func(state string) bool) {
 	var parts []string
 	for _, t := range got.Topics {
 		slices.Sort(t.Partitions)
-		parts = append(parts, fmt.Sprintf("%s%v", t.Topic, t.Partitions))
+		parts = append(parts, partitionsText(t.Topic, t.Partitions))
 	}
 	slices.Sort(parts)
 	s.note("state of %s: %s %s %s epoch %d, timeout %d, begun %v, %v", id, code(got.ErrorCode), got.State, s.id(got.ProducerID), got.ProducerEpoch, got.TimeoutMillis, got.StartTimestamp >= 0, parts)
+}
+
+// partitionsText leaves out which partition of __consumer_offsets it is: that follows from the group's name, which is another one each time.
+func partitionsText(topic string, partitions []int32) string {
+	if topic == offsetsTopic {
+		return topic
+	}
+	return fmt.Sprintf("%s%v", topic, partitions)
 }
 
 func (s *txnSession) fetchLog(topic string, partition int32, fn func(h batch.Header, raw []byte)) {
@@ -236,7 +244,7 @@ func (s *txnSession) recordText(v *kmsg.TxnMetadataValue) string {
 		var parts []string
 		for _, t := range v.Topics {
 			slices.Sort(t.Partitions)
-			parts = append(parts, fmt.Sprintf("%s%v", t.Topic, t.Partitions))
+			parts = append(parts, partitionsText(t.Topic, t.Partitions))
 		}
 		slices.SortFunc(parts, cmp.Compare)
 		topics = fmt.Sprint(parts)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/coord/txn"
 	"github.com/rewind-kafka/rewind/internal/partlog"
@@ -56,6 +57,39 @@ func (b *Broker) appendProduced(ctx context.Context, req *kmsg.ProduceRequest, p
 		}
 	}
 	return info, verificationError{fmt.Errorf("%w: %w", txn.ErrConcurrent, err)}
+}
+
+// joinAll adds all partitions of a request to its transaction that are not part of it, so that one write of the coordinator's log, and one wait for the disk, does
+// for all. What comes of it each partition finds out for itself.
+func (b *Broker) joinAll(ctx context.Context, c *conn, req *kmsg.ProduceRequest) {
+	if req.Version < firstProduceThatJoins || req.TransactionID == nil {
+		return
+	}
+	var producer txn.Producer
+	var tps []txn.TopicPartition
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		for j := range t.Partitions {
+			h, err := batch.ParseHeader(t.Partitions[j].Records)
+			if err != nil || !h.IsTransactional() || h.IsControl() || h.ProducerID < 0 {
+				continue
+			}
+			p, code := b.resolvePartition(c, acl.Write, req.Version >= 13, t.Topic, t.TopicID, t.Partitions[j].Partition)
+			if code != errNone || p.internal {
+				continue
+			}
+			is := txn.Producer{ID: h.ProducerID, Epoch: h.ProducerEpoch}
+			if len(tps) > 0 && is != producer {
+				return // no client's doing
+			}
+			if _, open := p.log.Guard(is.ID, is.Epoch); !open {
+				producer, tps = is, append(tps, txn.TopicPartition{Topic: p.tp.Topic, Partition: p.tp.Partition})
+			}
+		}
+	}
+	if len(tps) > 1 {
+		_ = b.addPartitions(ctx, *req.TransactionID, producer, txn.V2, tps)
+	}
 }
 
 // produceCode is appendError, and what clients of this version understand of a coordinator's refusal.
