@@ -127,12 +127,37 @@ func TestLocationInSession(t *testing.T) {
 	}
 }
 
+// Metadata makes a topic on the way for those only who may create it.
+func TestCreatingOnTheWayNeedsCreate(t *testing.T) {
+	s := startSecure(t, t.TempDir(), "auto.create.topics.enable", "true")
+	c := s.asAlice(t)
+	ask := func(topic string) int16 {
+		t.Helper()
+		req := kmsg.NewPtrMetadataRequest()
+		req.SetVersion(12)
+		req.AllowAutoTopicCreation = true
+		req.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
+		return c.ask(t, req).(*kmsg.MetadataResponse).Topics[0].ErrorCode
+	}
+	there := func(topic string) bool { _, ok := s.topics.Get(topic); return ok }
+	s.allow(t, "User:alice", "a", kadm.OpWrite, kadm.ACLPatternPrefixed, false)
+	if code := ask("a1"); code != errTopicAuthorization || there("a1") {
+		t.Errorf("WRITE and not CREATE: error %d, made %t", code, there("a1"))
+	}
+	if code := ask("b1"); code != errTopicAuthorization || there("b1") {
+		t.Errorf("nothing: error %d, made %t", code, there("b1"))
+	}
+	s.allow(t, "User:alice", "a", kadm.OpCreate, kadm.ACLPatternPrefixed, false)
+	if code := ask("a1"); code != errNone || !there("a1") {
+		t.Errorf("CREATE on the topic: error %d, made %t", code, there("a1"))
+	}
+}
+
 // TestRevokedBackfill: READ is taken away in the middle of a backfill. A plain reader gets nothing more, a direct one no more than what the locations that
 // it has lead to; both are told why.
 func TestRevokedBackfill(t *testing.T) {
 	s := startSecureTiered(t)
-	for _, direct := range []bool{false, true} {
-		name := map[bool]string{false: "plain", true: "direct"}[direct]
+	for name, direct := range map[string]bool{"plain": false, "direct": true, "direct over TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			s.revokeAll(t)
 			s.allow(t, "User:alice", "private", kadm.OpRead, kadm.ACLPatternLiteral, false)
@@ -140,7 +165,12 @@ func TestRevokedBackfill(t *testing.T) {
 			var d *rewind.Dialer
 			if direct {
 				var err error
-				if d, err = rewind.NewDialer(rewind.Options{Logger: slog.New(slog.NewTextHandler(s.logs, nil)), RemoteMaxPartitionFetchBytes: 4000}); err != nil {
+				o := rewind.Options{Logger: slog.New(slog.NewTextHandler(s.logs, nil)), RemoteMaxPartitionFetchBytes: 4000}
+				if name == "direct over TLS" { // which the dialer speaks, not the client
+					o.TLS = s.authority.ClientConfig()
+					opts = append(opts, kgo.SeedBrokers(s.at("SASL_SSL")))
+				}
+				if d, err = rewind.NewDialer(o); err != nil {
 					t.Fatal(err)
 				}
 				defer d.Close()

@@ -145,7 +145,7 @@ func (s *secure) at(listener string) string { return s.AddrOf(listener).String()
 // as is a client that comes to a listener in some way.
 func (s *secure) as(t *testing.T, listener string, m sasl.Mechanism, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	opts = append(opts, kgo.SeedBrokers(s.at(listener)), kgo.FetchMaxWait(time.Second), kgo.RetryTimeout(5*time.Second), kgo.RequestRetries(1))
+	opts = append([]kgo.Opt{kgo.SeedBrokers(s.at(listener)), kgo.FetchMaxWait(time.Second), kgo.RetryTimeout(5 * time.Second), kgo.RequestRetries(1)}, opts...)
 	if listener == "SSL" || listener == "SASL_SSL" {
 		opts = append(opts, kgo.DialTLSConfig(s.authority.ClientConfig()))
 	}
@@ -456,6 +456,32 @@ func TestReauthentication(t *testing.T) {
 	c.shake(1, "PLAIN")
 	c.send(list)
 	c.closed()
+}
+
+// franz-go authenticates again, on the connections that it has, and notices nothing.
+func TestReauthenticationOfClient(t *testing.T) {
+	s := startSecure(t, t.TempDir(), "connections.max.reauth.ms", "1500")
+	s.createTopic(t, "t", 1)
+	s.allow(t, "User:alice", "t", kadm.OpWrite, kadm.ACLPatternLiteral, false)
+	cl := s.as(t, "SASL_SSL", plainauth.Auth{User: "alice", Pass: "alice-s3cret"}.AsMechanism(), kgo.DefaultProduceTopic("t"))
+	write := func() {
+		t.Helper()
+		if err := cl.ProduceSync(t.Context(), kgo.StringRecord("x")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	in := s.metrics.logins.WithLabelValues("PLAIN", "in")
+	connected := testutil.ToFloat64(in)
+	await(t, "the client to authenticate again", func() bool {
+		write()
+		return testutil.ToFloat64(in) > connected
+	})
+	for _, line := range s.logs.lines() {
+		if strings.Contains(line, "session has ended") {
+			t.Error(line)
+		}
+	}
 }
 
 // A token's end is the session's, if that comes first.
