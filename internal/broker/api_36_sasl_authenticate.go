@@ -16,10 +16,8 @@ import (
 func (b *Broker) handleSaslAuthenticate(_ context.Context, c *conn, req *kmsg.SASLAuthenticateRequest) (reply, error) {
 	resp := kmsg.NewPtrSASLAuthenticateResponse()
 	if c.sasl.exchange == nil {
+		// Apache Kafka's words, where there is no SASL too.
 		resp.ErrorCode, resp.ErrorMessage = errIllegalSaslState, kmsg.StringPtr("SaslAuthenticate request received after successful authentication")
-		if !c.sasl.authenticated {
-			resp.ErrorMessage = kmsg.StringPtr("there was no SaslHandshake request")
-		}
 		return message{resp}, nil
 	}
 	answer, err := c.step(req.SASLAuthBytes)
