@@ -68,12 +68,13 @@ func TestConsumeProcessProduce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from, to := topic{"from-" + c.name, 2}, topic{"to-" + c.name, 2}
-			w.create(t, []topic{from, to}, tiered("internal.segment.bytes", segmentBytes))
+			w.create(t, []topic{from}, tiered("internal.segment.bytes", segmentBytes))
+			w.create(t, []topic{to}, tiered("internal.segment.bytes", 3*segmentBytes)) // which a batch with sink's record fits into
 			w.produceSome(t, from, transacted)
 			w.sink(t, []topic{from}, segmentBytes-200) // what is read lies in the store
 			c.run(t, "id-"+c.name, from.name, to.name)
 			w.checkTransacted(t, to, nil, "plain, before it is tiered")
-			w.sink(t, []topic{to}, segmentBytes-200)
+			w.sink(t, []topic{to}, 3*segmentBytes-200)
 			w.checkTransacted(t, to, nil, "plain")
 			w.checkTransacted(t, to, w.dialer(t), "direct")
 			w.checkGroup(t, "id-"+c.name)
@@ -208,6 +209,23 @@ func (w *world) checkTools(t *testing.T) {
 		if args[0] == "find-hanging" && bytes.Contains(out, []byte("to-java")) {
 			t.Errorf("a transaction hangs:\n%s", out)
 		}
-		t.Logf("%v:\n%s", args, out)
+	}
+	// It ends a transaction whose producer does not.
+	w.create(t, []topic{{"hangs", 1}}, nil)
+	c := w.client(t, kgo.TransactionalID("id-hangs"), kgo.DefaultProduceTopic("hangs"))
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ProduceSync(t.Context(), &kgo.Record{Value: []byte("v")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	j.Tool(t, tool, nil, "--bootstrap-server", w.addr, "abort", "--topic", "hangs", "--partition", "0", "--start-offset", "0")
+	adm := kadm.NewClient(w.admin)
+	stable, err := adm.ListCommittedOffsets(t.Context(), "hangs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, ok := stable.Lookup("hangs", 0); !ok || o.Offset != 2 {
+		t.Errorf("after the abort by hand the last stable offset is %d", o.Offset)
 	}
 }

@@ -153,6 +153,10 @@ func TestEpochsUsedUp(t *testing.T) {
 			t.Errorf("again: %+v", r)
 		}
 		fails(t, s.end(last, false, V2).Err, ErrState)
+		if r := s.init(&last); r.Producer != (Producer{101, 0}) || r.Err != nil { // who lost the answer to the end
+			t.Errorf("by the old epoch: %+v", r)
+		}
+		fails(t, s.init(&last).Err, ErrFenced)
 	})
 	t.Run("fence", func(t *testing.T) {
 		s := at(t)
