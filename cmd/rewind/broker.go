@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -46,7 +47,11 @@ func (c *brokerCmd) configuration() (*config.Broker, error) {
 	cfg := config.NewBroker()
 	var errs []error
 	if c.Config != "" {
-		errs = append(errs, cfg.LoadFile(c.Config))
+		err := cfg.LoadFile(c.Config)
+		if _, unread := errors.AsType[*fs.PathError](err); unread { // whatever else is missing may be in it
+			return nil, err
+		}
+		errs = append(errs, err)
 	}
 	for _, f := range []struct{ key, value string }{
 		{"log.dirs", c.DataDir}, {"listeners", c.Listen}, {"advertised.listeners", c.Advertised}, {"store", c.Store},

@@ -142,10 +142,12 @@ func TestCommandLine(t *testing.T) {
 		{"no command", nil, "expected one of"},
 		{"unknown flag", []string{"broker", "--datadir", dir}, "unknown flag"},
 		{"no data directory", []string{"broker"}, "--data-dir"},
+		{"no such file", []string{"broker", "--config", filepath.Join(dir, "broker.yml")}, "no such file or directory\n"}, // and nothing of what may be in it
 		{"unknown key in the file", []string{"broker", "--config", bad}, "num.partitions"},
 		{"unknown key", []string{"broker", "--data-dir", dir, "--set", "x=1"}, `"x"`},
 		{"no value", []string{"broker", "--data-dir", dir, "--set", "x"}, "name=value"},
 		{"bad store", []string{"broker", "--data-dir", dir, "--listen", "127.0.0.1:0", "--store", "ftp://x"}, "ftp"},
+		{"bad store of the demo", []string{"demo", "--store", "ftp://x"}, "rewind: server did not start: broker: bad store URL"},
 		{"bad size", []string{"demo", "--size", "many"}, "many"},
 		{"too small", []string{"demo", "--size", "1"}, "--size"},
 		{"distance of a real store", []string{"demo", "--store", "s3://b", "--store-latency", "1ms"}, "--store-latency"},
@@ -163,6 +165,9 @@ func TestCommandLine(t *testing.T) {
 			text, code := stderrOf(t, c.args)
 			if code == 0 || !strings.Contains(text, c.want) {
 				t.Errorf("exit %d, %q, want %q", code, text, c.want)
+			}
+			if strings.HasSuffix(text, "\n\n") || strings.Contains(text, "EOF") || c.name == "no such file" && strings.Contains(text, "--data-dir") {
+				t.Errorf("noise: %q", text)
 			}
 		})
 	}

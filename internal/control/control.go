@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -132,6 +133,9 @@ func StartBinary(ctx context.Context, path string, logs io.Writer, args ...strin
 	}
 	if err != nil {
 		c.kill()
+		if reason, before := c.logs.reason(); reason != "" && errors.Is(err, io.EOF) { // it has ended by itself, and said why
+			return nil, fmt.Errorf("%w: %s: %s%s", ErrStart, args[0], reason, before)
+		}
 		return nil, fmt.Errorf("%w: %s: %w%s", ErrStart, args[0], err, c.logs.suffix())
 	}
 	return c, nil
@@ -209,8 +213,20 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) suffix() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.b) == 0 {
-		return ""
+	return strings.TrimRight("\n"+string(t.b), "\n")
+}
+
+// itself is what a server begins its last words with: its program's name.
+const itself = "rewind: "
+
+// reason is why the child ended: all from the line where the program speaks of itself, or else the last line. before is what it wrote before that, on a line of its own.
+func (t *tail) reason() (reason, before string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := "\n" + strings.TrimRight(string(t.b), "\n")
+	at, begins := strings.LastIndex(text, "\n"+itself), len(itself)
+	if at < 0 {
+		at, begins = strings.LastIndex(text, "\n"), 0
 	}
-	return "\n" + string(t.b)
+	return text[at+1+begins:], text[:at]
 }

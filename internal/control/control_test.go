@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(0)
 		case "child-that-dies":
-			io.WriteString(os.Stderr, "no such thing\n")
+			io.WriteString(os.Stderr, os.Args[2])
 			os.Exit(1)
 		case "child-that-stays":
 			Serve(context.Background(), os.Stdin, os.Stdout, Ready{}, nil)
@@ -54,10 +54,22 @@ func TestChild(t *testing.T) {
 	}
 }
 
+// TestChildThatDies: why comes first, and nothing of the pipe that broke.
 func TestChildThatDies(t *testing.T) {
-	_, err := Start(t.Context(), nil, "child-that-dies")
-	if !errors.Is(err, ErrStart) || !strings.Contains(err.Error(), "no such thing") {
-		t.Errorf("got %v, want the end of what the child said", err)
+	for name, c := range map[string]struct{ said, want string }{
+		"one line":           {"rewind: no such thing\n", "no such thing"},
+		"after its log":      {"level=WARN msg=a\nlevel=INFO msg=b\nrewind: no such thing\n", "no such thing\nlevel=WARN msg=a\nlevel=INFO msg=b"},
+		"several mistakes":   {"level=INFO msg=b\nrewind: no such thing\nnor such\n", "no such thing\nnor such\nlevel=INFO msg=b"},
+		"not by its own end": {"level=INFO msg=b\nkilled by somebody\n", "killed by somebody\nlevel=INFO msg=b"},
+		"without a word":     {"", "reading its answer: EOF"},
+		"an empty line":      {"\n", "reading its answer: EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Start(t.Context(), nil, "child-that-dies", c.said)
+			if want := ErrStart.Error() + ": child-that-dies: " + c.want; !errors.Is(err, ErrStart) || err.Error() != want {
+				t.Errorf("%q, want %q", err, want)
+			}
+		})
 	}
 }
 
