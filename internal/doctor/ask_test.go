@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -125,14 +126,67 @@ func TestGroup(t *testing.T) {
 		"old refused": {kmsg.OffsetFetchResponse{ErrorCode: kerr.GroupAuthorizationFailed.Code}, finding{Warning, "--operation Describe --group g"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := asking(t, 9, func(kmsg.Request) (kmsg.Response, error) { return &c.resp, nil })
-			d.o.Group = "g"
-			offsets := d.group(t.Context())
-			compare(t, d.rep.Findings, c.want)
-			if len(offsets["t"]) != c.n {
-				t.Errorf("%v", offsets)
-			}
+			synctest.Test(t, func(t *testing.T) { // a coordinator is waited for
+				d := asking(t, 9, func(kmsg.Request) (kmsg.Response, error) { return &c.resp, nil })
+				d.o.Group = "g"
+				offsets := d.group(t.Context())
+				compare(t, d.rep.Findings, c.want)
+				if len(offsets["t"]) != c.n {
+					t.Errorf("%v", offsets)
+				}
+			})
 		})
+	}
+}
+
+// TestGroupOfYoungCluster: the first question for a group makes the cluster's topic of offsets, and is answered when that is there.
+func TestGroupOfYoungCluster(t *testing.T) {
+	for name, notYet := range map[string]func() (kmsg.Response, error){
+		"told by the client": func() (kmsg.Response, error) { return nil, kerr.CoordinatorNotAvailable },
+		"told by the coordinator": func() (kmsg.Response, error) {
+			return &kmsg.OffsetFetchResponse{ErrorCode: kerr.CoordinatorLoadInProgress.Code}, nil
+		},
+		"told of the group": func() (kmsg.Response, error) {
+			return &kmsg.OffsetFetchResponse{Groups: []kmsg.OffsetFetchResponseGroup{{ErrorCode: kerr.NotCoordinator.Code}}}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				questions := 0
+				d := asking(t, 9, func(kmsg.Request) (kmsg.Response, error) {
+					if questions++; questions < 4 {
+						return notYet()
+					}
+					return &kmsg.OffsetFetchResponse{}, nil
+				})
+				d.o.Group = "g"
+				d.group(t.Context())
+				compare(t, d.rep.Findings, finding{Warning, "no offsets"})
+			})
+		})
+	}
+}
+
+// TestGroupWithoutOffsets: a group that names no topics does not end the examination.
+func TestGroupWithoutOffsets(t *testing.T) {
+	name := "history"
+	d := asking(t, 9, func(kmsg.Request) (kmsg.Response, error) { return &kmsg.OffsetFetchResponse{}, nil })
+	answers := d.ask.(fake).answers
+	answers[3] = func(r kmsg.Request) (kmsg.Response, error) {
+		resp := r.ResponseKind().(*kmsg.MetadataResponse)
+		resp.Topics = append(resp.Topics, kmsg.MetadataResponseTopic{Topic: &name, Partitions: []kmsg.MetadataResponseTopicPartition{{Leader: 1}}})
+		return resp, nil
+	}
+	answers[32] = func(r kmsg.Request) (kmsg.Response, error) {
+		resp, on := r.ResponseKind().(*kmsg.DescribeConfigsResponse), "true"
+		resp.Resources = append(resp.Resources, kmsg.DescribeConfigsResponseResource{ResourceName: name, Configs: []kmsg.DescribeConfigsResponseResourceConfig{{Name: keyTopicTiered, Value: &on}}})
+		return resp, nil
+	}
+	d.o.Group = "g"
+	d.chosenTopics(t.Context())
+	compare(t, d.rep.Findings[:3], finding{Warning, "group g has committed no offsets"}, finding{OK, "some that are tiered"}, finding{OK, "1 of 1 topics are tiered: history"})
+	if len(d.topics) != 1 || d.topics[0].name != name || d.topics[0].committed != nil {
+		t.Errorf("%+v", d.topics)
 	}
 }
 

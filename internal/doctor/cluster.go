@@ -16,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 // API keys whose versions decide what can be done.
@@ -31,13 +33,12 @@ const (
 
 // cluster tells whether the cluster can be reached, and all its brokers. Without one nothing else is to be found out.
 func (d *doctor) cluster(ctx context.Context) bool {
-	limited, cancel := d.limited(ctx)
-	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(limited, d.ask)
+	resp, other, err := d.firstAnswer(ctx)
 	if err != nil {
 		what, do := d.unreachable(err)
+		if other != "" {
+			what, do = foreign(other)
+		}
 		d.rep.add(Problem, "cluster", do, "%s cannot be used: %s", strings.Join(d.o.Seeds, ","), what)
 		return false
 	}
@@ -117,7 +118,6 @@ func (d *doctor) unreachable(err error) (what, do string) {
 		first     *kgo.ErrFirstReadEOF
 	)
 	closed := errors.As(err, &first) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
-	const config = "give the listener's security in --command-config FILE, as to Kafka's tools"
 	switch {
 	case errors.As(err, &authority):
 		return "its certificate is signed by nobody that is trusted here", "give ssl.truststore.location in --command-config FILE: the authority's certificate, PEM"
@@ -126,6 +126,9 @@ func (d *doctor) unreachable(err error) (what, do string) {
 	case errors.As(err, &invalid):
 		return invalid.Error(), "renew the broker's certificate"
 	case errors.As(err, &record):
+		if p := wire.OtherProtocol(record.RecordHeader[:4]); p == "HTTP" {
+			return foreign(p)
+		}
 		return "it does not speak TLS", "the port is another listener's, or security.protocol is to be PLAINTEXT or SASL_PLAINTEXT"
 	case strings.Contains(err.Error(), "tls: bad certificate"), strings.Contains(err.Error(), "tls: certificate required"): // alerts have no type
 		if d.o.Client.HasCertificate() {
@@ -133,7 +136,7 @@ func (d *doctor) unreachable(err error) (what, do string) {
 		}
 		return "it demands a client certificate", demandsCertificate
 	case strings.Contains(err.Error(), "plaintext connection speaking to a tls endpoint"):
-		return "it speaks TLS", config + ": security.protocol is SSL or SASL_SSL"
+		return foreign("TLS")
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return "authentication failed", "check user and password, and that the mechanism is the one that the user was made for"
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
@@ -147,11 +150,13 @@ func (d *doctor) unreachable(err error) (what, do string) {
 	case closed && d.o.Client.TLS() != nil:
 		return "it closes the connection in the TLS handshake: it does not speak TLS", "the port is another listener's, or security.protocol is to be PLAINTEXT or SASL_PLAINTEXT"
 	case closed:
-		return "it closes the connection at once: it expects TLS or SASL, or another protocol altogether", config
+		return "it closes the connection at once: it expects TLS or SASL, or another protocol altogether", giveSecurity
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "no answer in time", "check host and port and the firewalls between; a listener that expects TLS may look like this too"
 	}
 	return err.Error(), "check host, port and --command-config"
 }
+
+const giveSecurity = "give the listener's security in --command-config FILE, as to Kafka's tools"
 
 const demandsCertificate = "name a listener that authenticates clients by SASL: the gateway cannot show a certificate for its clients, since that would lend each of them the same rights"

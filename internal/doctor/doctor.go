@@ -58,6 +58,7 @@ type doctor struct {
 	ask    requestor
 	broker func(id int32) requestor
 	open   func(context.Context) (history, func(), error) // the metadata topic
+	speaks func(ctx context.Context, seed string) string  // the protocol of who listens there, if it is a known one that is not Kafka's
 	alone  func(context.Context) error                    // connects without the principal's own certificate; nil if it has none or SASL
 
 	rep     Report
@@ -65,6 +66,7 @@ type doctor struct {
 	newest  map[int16]int16 // versions of each API that all brokers have
 	plugin  string          // class of the brokers' RemoteStorageManager, "" if not known
 	read    bool            // a segment was read and understood
+	signs   []signing       // what is known of the locations of each topic
 	topics  []*topic
 }
 
@@ -86,6 +88,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	defer client.Close()
 	d := &doctor{o: o, ask: client, broker: func(id int32) requestor { return client.Broker(int(id)) }}
+	d.speaks = func(ctx context.Context, seed string) string { return greet(ctx, seed, o.Client.ForeignTLS()) }
 	d.open = func(ctx context.Context) (history, func(), error) {
 		storage := o.Storage
 		if storage == nil {
@@ -117,7 +120,7 @@ func (d *doctor) examine(ctx context.Context) {
 		defer end()
 	}
 	d.partitions(ctx, h)
-	d.locations(ctx)
+	d.rep.Findings = append(d.rep.Findings, judgeSigning(d.signs, d.locations(ctx))...)
 	d.judgePlugin()
 	d.trust(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,6 +90,7 @@ func TestUnreachable(t *testing.T) {
 		{plain, errors.New("... is this a plaintext connection speaking to a tls endpoint?"), "speaks TLS", "SASL_SSL"},
 		{overTLS, io.EOF, "does not speak TLS", "PLAINTEXT"},
 		{overTLS, tls.RecordHeaderError{}, "does not speak TLS", "PLAINTEXT"},
+		{overTLS, tls.RecordHeaderError{RecordHeader: [5]byte{'H', 'T', 'T', 'P', '/'}}, "speaks HTTP", "another service's"},
 		{overTLS, x509.UnknownAuthorityError{}, "signed by nobody", "ssl.truststore.location"},
 		{overTLS, x509.HostnameError{Certificate: &x509.Certificate{}, Host: "kafka"}, "kafka", "ssl.endpoint.identification.algorithm"},
 		{overTLS, x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}, "expired", "renew"},
@@ -275,16 +277,17 @@ func TestPartition(t *testing.T) {
 	for name, c := range map[string]struct {
 		place                   Place
 		untiered, without, none bool // not tiered; no store; no metadata
+		closed                  bool // a store that cannot be opened
 		h                       fakeHistory
 		from                    string
 		offsets, bytes          int64
 		want                    []finding
 	}{
 		"from the log start": {place: place, h: fakeHistory{rng: rng(good, nil), location: signed}, from: "store", offsets: 250, bytes: 3250,
-			want: []finding{{OK, "1 of 1"}, {OK, "opened in each of 1"}, {OK, "are signed"}}},
+			want: []finding{{OK, "1 of 1"}, {OK, "opened in each of 1"}}},
 		"from a committed offset": {place: at(place, 150), h: fakeHistory{rng: rng(good, nil), location: &remotestorage.Location{}}, from: "store", offsets: 100, bytes: 1250,
-			want: []finding{{OK, ""}, {OK, ""}, {OK, "signs no locations"}}},
-		"not offered":              {place: place, h: fakeHistory{rng: rng(good, nil), noOffer: resolve.ErrNotOffered}, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, ""}, {OK, ""}, {OK, "signs no locations"}}},
+			want: []finding{{OK, ""}, {OK, ""}}},
+		"not offered":              {place: place, h: fakeHistory{rng: rng(good, nil), noOffer: resolve.ErrNotOffered}, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, ""}, {OK, ""}}},
 		"on the brokers":           {place: at(place, 250), from: "broker", want: []finding{{OK, "1 of 1"}}},
 		"at the end":               {place: at(place, 400), from: "broker", want: []finding{{OK, ""}}},
 		"beyond the end":           {place: at(place, 401), from: "none", want: []finding{{OK, ""}}},
@@ -293,6 +296,7 @@ func TestPartition(t *testing.T) {
 		"all on the brokers":       {place: Place{LogStart: 5, LocalStart: 5, HighWatermark: 400, Committed: -1}, from: "broker", want: []finding{{Warning, "log.retention.check.interval.ms"}}},
 		"not tiered":               {place: Place{LogStart: 0, LocalStart: 0, HighWatermark: 400, Committed: -1}, untiered: true, from: "broker"},
 		"no store given":           {place: place, without: true, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, "1 of 1"}}},
+		"store not opened":         {place: place, without: true, closed: true, from: "broker", want: []finding{{OK, "1 of 1"}}},
 		"metadata topic not read":  {place: place, none: true, from: "broker", want: []finding{{OK, "1 of 1"}}},
 		"the brokers' after all":   {place: place, h: fakeHistory{err: fmt.Errorf("hole: %w", remote.ErrLocal)}, from: "broker", want: []finding{{OK, ""}, {Warning, "left to the brokers: hole"}}},
 		"object missing":           {place: place, h: fakeHistory{err: fmt.Errorf("index: %w", remotestorage.ErrNotFound)}, from: "broker", want: []finding{{OK, ""}, {Problem, "--store names the bucket"}}},
@@ -307,9 +311,9 @@ func TestPartition(t *testing.T) {
 		"cut":                      {place: place, h: fakeHistory{rng: rng(good[:65], nil)}, from: "broker", want: []finding{{OK, ""}, {Problem, ""}}},
 		"location fails":           {place: place, h: fakeHistory{rng: rng(good, nil), noOffer: errors.New("no such role")}, from: "broker", want: []finding{{OK, ""}, {Problem, "making a location"}}},
 		"history cannot be listed": {place: at(place, 250), h: fakeHistory{noHistory: errors.New("no leader")}, from: "broker", want: []finding{{OK, ""}, {Problem, "no leader"}}},
-		"transactions not decided": {place: place, h: fakeHistory{rng: rng(good, nil), location: signed, committed: remote.ErrLocal}, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, ""}, {OK, ""}, {OK, ""}, {Warning, "t-3 at 0"}}},
+		"transactions not decided": {place: place, h: fakeHistory{rng: rng(good, nil), location: signed, committed: remote.ErrLocal}, from: "store", offsets: 250, bytes: 3250, want: []finding{{OK, ""}, {OK, ""}, {Warning, "t-3 at 0"}}},
 		"transaction index gone": {place: place, h: fakeHistory{rng: rng(good, nil), location: signed, committed: fmt.Errorf("index: %w", remotestorage.ErrNotFound)}, from: "store", offsets: 250, bytes: 3250,
-			want: []finding{{OK, ""}, {OK, ""}, {OK, ""}, {Problem, "for read_committed consumers: index"}}},
+			want: []finding{{OK, ""}, {OK, ""}, {Problem, "for read_committed consumers: index"}}},
 		"segment of other offsets": {place: place, h: fakeHistory{rng: func() remote.Range { r := rng(good, nil); r.BaseOffset = 7; return r }()}, from: "broker", want: []finding{{OK, ""}, {Problem, "are not the segment's"}}},
 		"an impossible batch":      {place: place, h: fakeHistory{rng: rng(append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff}, make([]byte, 80)...), nil)}, from: "broker", want: []finding{{OK, ""}, {Problem, "--layout"}}},
 	} {
@@ -317,6 +321,9 @@ func TestPartition(t *testing.T) {
 			d := &doctor{o: Options{Patience: defaultPatience}}
 			if !c.without {
 				d.o.Storage = noStorage{}
+			}
+			if c.closed {
+				d.o.StorageErr = errors.New("no region")
 			}
 			c.h.segments = segments
 			var h history = &c.h
@@ -333,6 +340,9 @@ func TestPartition(t *testing.T) {
 			if !c.untiered {
 				compare(t, d.judgeSurvey("t", &sum), c.want...)
 			}
+			if signed := c.h.location != nil && c.h.location.SignedRemoteLogSegmentLocation != ""; sum.opened > 0 && !slices.Equal(d.signs, []signing{{"t", signed}}) {
+				t.Errorf("signing: %+v", d.signs)
+			}
 		})
 	}
 	var sum survey
@@ -340,6 +350,14 @@ func TestPartition(t *testing.T) {
 		sum.failed = append(sum.failed, failure{"t-0", errors.New("x")})
 	}
 	compare(t, (&doctor{}).judgeSurvey("t", &sum)[maxShown+1:], finding{Problem, "2 more partitions fail"})
+}
+
+// TestSigning: what the store does when it is opened here does not contradict what the upstream does.
+func TestSigning(t *testing.T) {
+	topics := []signing{{"a", true}, {"b", false}}
+	compare(t, judgeSigning(topics, false), finding{OK, "a: locations are signed"}, finding{OK, "b: the store signs no locations"})
+	compare(t, judgeSigning(topics, true), finding{OK, "a: locations are signed"}, finding{OK, "b: the upstream signs locations"})
+	compare(t, judgeSigning(nil, true))
 }
 
 func TestFetch(t *testing.T) {

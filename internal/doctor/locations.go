@@ -17,7 +17,8 @@ import (
 )
 
 // locations asks the upstream itself for one record of history and for its location: Apache Kafka sends records, a Rewind broker or gateway answers with the location.
-func (d *doctor) locations(ctx context.Context) {
+// signed tells that it was a signed one.
+func (d *doctor) locations(ctx context.Context) (signed bool) {
 	for i := range d.rep.Partitions {
 		p := &d.rep.Partitions[i]
 		if p.LogStart < 0 || p.LocalStart <= p.LogStart {
@@ -28,14 +29,37 @@ func (d *doctor) locations(ctx context.Context) {
 				leader := d.leader(ctx, t, p.Partition)
 				loc, err := d.fetch(ctx, t, leader, p.Partition, p.LogStart)
 				d.rep.Findings = append(d.rep.Findings, judgeFetch(loc, err)...)
-				if err == nil && loc != nil && loc.SignedRemoteLogSegmentLocation != "" {
+				if signed = err == nil && loc != nil && loc.SignedRemoteLogSegmentLocation != ""; signed {
 					size, err := d.follow(ctx, loc, d.hostOf(leader))
 					d.rep.Findings = append(d.rep.Findings, judgeFollow(loc, size, err))
 				}
-				return
+				return signed
 			}
 		}
 	}
+	return false
+}
+
+// signing tells whether the store, as it was opened here, signs the locations of a topic.
+type signing struct {
+	topic  string
+	signed bool
+}
+
+// judgeSigning says who can be told signed locations. A directory is opened here without the key that the upstream signs its files' locations with.
+func judgeSigning(topics []signing, upstream bool) []Finding {
+	var r Report
+	for _, t := range topics {
+		switch {
+		case t.signed:
+			r.add(OK, "locations", "", "%s: locations are signed: capable clients read the store without credentials of their own", t.topic)
+		case upstream:
+			r.add(OK, "locations", "", "%s: the upstream signs locations: capable clients read the store without credentials of their own; without its key they cannot be signed from here", t.topic)
+		default:
+			r.add(OK, "locations", "", "%s: the store signs no locations for these segments: a gateway reads them for all its clients", t.topic)
+		}
+	}
+	return r.Findings
 }
 
 // leader asks who leads a partition now: it may have moved since the topic was looked at.

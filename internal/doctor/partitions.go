@@ -183,6 +183,10 @@ func (d *doctor) partition(ctx context.Context, h history, t *topic, p *Place, f
 	if p.From != "store" {
 		return
 	}
+	if d.o.StorageErr != nil {
+		p.leave("the store cannot be opened")
+		return
+	}
 	measure(p, from, segments)
 	if !open || d.o.Storage == nil {
 		return
@@ -272,11 +276,7 @@ func (d *doctor) judgeSurvey(name string, s *survey) []Finding {
 	if s.opened > 0 {
 		d.read = true
 		r.add(OK, "segments", "", "%s: one segment opened in each of %d partitions: index, first batch and its CRC are right (the slowest took %v)", name, s.opened, s.slowest.Round(time.Millisecond))
-		if s.signed == 0 {
-			r.add(OK, "locations", "", "%s: the store signs no locations for these segments: a gateway reads them for all its clients", name)
-		} else {
-			r.add(OK, "locations", "", "%s: locations are signed: capable clients read the store without credentials of their own", name)
-		}
+		d.signs = append(d.signs, signing{name, s.signed > 0})
 	}
 	if len(s.left) > 0 {
 		r.add(Warning, "segments", "nothing: the brokers serve them", "%s: %d partitions are left to the brokers: %s", name, len(s.left), shown(s.left))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -31,7 +32,7 @@ func (t *topic) partition(p int32) remotestorage.TopicIDPartition {
 // maxUnasked bounds how many tiered topics are looked at closely if none was named.
 const maxUnasked = 10
 
-// chosenTopics finds the topics to look at: those that were named, or the group's, or some that are tiered.
+// chosenTopics finds the topics to look at: those that were named, or the group's, or, where there are none either, some that are tiered.
 func (d *doctor) chosenTopics(ctx context.Context) {
 	var committed map[string]map[int32]int64
 	if d.o.Group != "" {
@@ -41,7 +42,10 @@ func (d *doctor) chosenTopics(ctx context.Context) {
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(committed))
 	}
-	if len(names) == 0 && d.o.Group == "" {
+	if len(names) == 0 {
+		if d.o.Group != "" {
+			d.rep.add(OK, "topics", "", "offsets of group %s name no topics: some that are tiered are looked at, as a reader from their beginning sees them", d.o.Group)
+		}
 		names = d.tieredTopics(ctx)
 	}
 	for _, name := range names {
@@ -62,10 +66,7 @@ func (d *doctor) group(ctx context.Context) map[string]map[int32]int64 {
 	g := kmsg.NewOffsetFetchRequestGroup()
 	g.Group = d.o.Group
 	req.Groups, req.Group = append(req.Groups, g), d.o.Group
-	resp, err := req.RequestWith(limited, d.ask)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
+	resp, err := d.fromCoordinator(limited, req)
 	offsets := make(map[string]map[int32]int64)
 	put := func(topic string, partition int32, offset int64) {
 		if offset < 0 {
@@ -78,7 +79,6 @@ func (d *doctor) group(ctx context.Context) map[string]map[int32]int64 {
 	}
 	if err == nil {
 		for _, g := range resp.Groups {
-			err = errors.Join(err, kerr.ErrorForCode(g.ErrorCode))
 			for _, t := range g.Topics {
 				for _, p := range t.Partitions {
 					put(t.Topic, p.Partition, p.Offset)
@@ -102,6 +102,35 @@ func (d *doctor) group(ctx context.Context) map[string]map[int32]int64 {
 		d.rep.add(OK, "group", "", "group %s has committed offsets of %s", d.o.Group, strings.Join(slices.Sorted(maps.Keys(offsets)), ", "))
 	}
 	return offsets
+}
+
+const (
+	coordinatorPatience = 5 * time.Second
+	coordinatorAgain    = 250 * time.Millisecond
+)
+
+// fromCoordinator asks until the group's coordinator is there: a cluster makes __consumer_offsets at the first question for any group.
+func (d *doctor) fromCoordinator(ctx context.Context, req *kmsg.OffsetFetchRequest) (*kmsg.OffsetFetchResponse, error) {
+	tick := time.NewTicker(coordinatorAgain)
+	defer tick.Stop()
+	for began := time.Now(); ; {
+		resp, err := req.RequestWith(ctx, d.ask)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+			for _, g := range resp.Groups {
+				err = errors.Join(err, kerr.ErrorForCode(g.ErrorCode))
+			}
+		}
+		starting := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+		if !starting || time.Since(began) >= coordinatorPatience {
+			return resp, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
 }
 
 // tieredTopics lists what has remote.storage.enable=true.
