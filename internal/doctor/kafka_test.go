@@ -30,16 +30,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // openDir opens a directory in layout kafka.
 func openDir(t *testing.T, dir string) remotestorage.RemoteStorageManager {
 	t.Helper()
-	m, err := bucket.NewManager(bucket.Options{Store: openStore(t, dir)})
+	return manager(t, openStore(t, dir, file.Options{}))
+}
+
+func manager(t *testing.T, s *bucket.Store) remotestorage.RemoteStorageManager {
+	t.Helper()
+	m, err := bucket.NewManager(bucket.Options{Store: s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-func openStore(t *testing.T, dir string) *bucket.Store {
+func openStore(t *testing.T, dir string, o file.Options) *bucket.Store {
 	t.Helper()
-	s, err := bucket.Open(t.Context(), "file://"+dir, file.Driver(file.Options{}))
+	s, err := bucket.Open(t.Context(), "file://"+dir, file.Driver(o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,12 +194,12 @@ func TestApacheKafka(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		store := openStore(t, dir)
+		store := openStore(t, dir, file.Options{})
 		w, err := aivenwrite.New(aivenwrite.Options{Store: store, KeyPrefix: "tiered/", Compress: true, KeyID: "k1", Key: &key.PublicKey})
 		if err != nil {
 			t.Fatal(err)
 		}
-		from, err := bucket.NewManager(bucket.Options{Store: openStore(t, c.Store())})
+		from, err := bucket.NewManager(bucket.Options{Store: openStore(t, c.Store(), file.Options{})})
 		if err != nil {
 			t.Fatal(err)
 		}
