@@ -71,7 +71,7 @@ test-broker:
 # Who may come in to our broker and what they may do: every way in, every request as Apache Kafka answers it, every client, Apache Kafka's own tools.
 test-security:
 	$(GOTEST) -count=1 ./internal/acl/... ./internal/sasl/... ./internal/principal/... ./internal/keyfiles/... ./internal/config/...
-	$(GOTEST) -count=1 -run 'WayIn|Authentication|CreatingOnTheWay|RawTokens|Reauthentication|TokenEnds|MixedUp|ReadAgain|SecurityOutlives|DamagedSecurity|EveryRequest|Authoriz|AccessSession|LocationNeedsRead|LocationInSession|RevokedBackfill|Secrets' ./internal/broker
+	$(GOTEST) -count=1 -run 'WayIn|Authentication|CreatingOnTheWay|RawTokens|Reauthentication|TokenEnds|MixedUp|ReadAgain|SecurityOutlives|DamagedSecurity|EveryRequest|Authoriz|AccessSession|LocationNeedsRead|LocationInSession|RevokedBackfill|Secrets|OpenToAll' ./internal/broker
 	REWIND_SECURITY_FULL=1 $(GOTEST) -count=1 -run 'Secure|SecurityTools' ./internal/clienttest
 # Transactions: the coordinator's state machine, what it does to logs, Apache Kafka's answers to the same requests, golden b-txn made here, clients, kills.
 test-txn:

@@ -34,8 +34,10 @@ import (
 	plainauth "github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/config"
+	serversasl "github.com/rewind-kafka/rewind/internal/sasl"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -625,6 +627,54 @@ func TestDamagedSecurityStopsStart(t *testing.T) {
 		if b, err := New(Options{Config: cfg}); err == nil {
 			t.Errorf("%s: the broker starts", name)
 			b.Close(context.Background())
+		}
+	}
+}
+
+// Users that are in the configuration are not described to clients.
+func TestSecretsAreNotDescribed(t *testing.T) {
+	const key = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+	s := startSecure(t, t.TempDir(), "listener.name.sasl_plaintext.sasl.plain.users.file", "", key, `org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-s3cret";`)
+	c := s.asAlice(t)
+	c.Close()
+	resp := describeBroker(t, s, key)
+	if len(resp.Configs) != 1 || resp.Configs[0].Value != nil || !resp.Configs[0].IsSensitive || !resp.Configs[0].ReadOnly {
+		t.Errorf("%+v", resp.Configs)
+	}
+	for _, synonym := range resp.Configs[0].ConfigSynonyms {
+		if synonym.Value != nil {
+			t.Errorf("%+v", synonym)
+		}
+	}
+}
+
+func describeBroker(t *testing.T, s *secure, names ...string) kmsg.DescribeConfigsResponseResource {
+	t.Helper()
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	req.SetVersion(4)
+	req.IncludeSynonyms = true
+	req.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1", ConfigNames: names}}
+	return s.hand(t, "PLAINTEXT").ask(t, req).(*kmsg.DescribeConfigsResponse).Resources[0]
+}
+
+// Who lets everybody do everything, from other machines too, is warned.
+func TestOpenToAll(t *testing.T) {
+	local, out := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4zero}
+	asks := &door{mechanisms: map[string]serversasl.Mechanism{}}
+	for _, x := range []struct {
+		door       *door
+		at         net.Addr
+		authorizer bool
+		want       bool
+	}{
+		{plainDoor, local, false, false}, {plainDoor, out, false, true}, {plainDoor, out, true, false}, {asks, out, false, false}, {&door{certificates: true}, out, false, false},
+	} {
+		b := &Broker{}
+		if x.authorizer {
+			b.authorizer = acl.New(acl.Options{})
+		}
+		if got := b.openToAll(x.door, x.at); got != x.want {
+			t.Errorf("%+v at %s: %t", x.door, x.at, got)
 		}
 	}
 }
