@@ -90,6 +90,16 @@ func (b *fakeBroker) stop() {
 
 func startGateway(t testing.TB, o Options) *Gateway {
 	t.Helper()
+	g := newGateway(t, o)
+	if err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// newGateway makes one that is to be started.
+func newGateway(t testing.TB, o Options) *Gateway {
+	t.Helper()
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
 	}
@@ -107,9 +117,6 @@ func startGateway(t testing.TB, o Options) *Gateway {
 			t.Error(err)
 		}
 	})
-	if err := g.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return g
 }
 

@@ -96,7 +96,7 @@ func (g *Gateway) dialAny(ctx context.Context) (*link, error) {
 			return l, nil
 		}
 		errs = append(errs, err)
-		if ctx.Err() != nil || errors.Is(err, errUnfit) {
+		if ctx.Err() != nil || errors.Is(err, errUnfit) && !errors.Is(err, errItself) {
 			break
 		}
 	}
@@ -121,6 +121,10 @@ func (g *Gateway) dial(ctx context.Context, b Broker) (*link, error) {
 	nc, err := g.opts.Dial(ctx, "tcp", b.addr())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to broker %s: %w", b.addr(), err)
+	}
+	if g.isItself(nc) {
+		_ = nc.Close() // nothing was said yet
+		return nil, fmt.Errorf("connecting to broker %s: %w", b.addr(), errItself)
 	}
 	l := &link{Conn: nc, broker: b}
 	if g.opts.UpstreamTLS == nil {
