@@ -51,11 +51,13 @@ func TestOtherProtocols(t *testing.T) {
 		"something, closes": {[]string{listen(t, func(net.Conn) {})}, nil, "closes the connection at once"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rep := examine(t, doctor.Options{Seeds: c.seeds, Client: c.client, Patience: time.Hour})
 			want(t, rep, doctor.Problem, "cluster", c.text)
 		})
 	}
 	t.Run("HTTP and one that is silent", func(t *testing.T) { // which may be a broker that is slow
+		t.Parallel()
 		silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 		rep := examine(t, doctor.Options{Seeds: []string{at(plain), silent}, Patience: 2 * time.Second})
 		want(t, rep, doctor.Problem, "cluster")
