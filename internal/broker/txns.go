@@ -160,6 +160,9 @@ func (s *txnService) ask(ctx context.Context, id string, create bool, command fu
 	if id == "" {
 		return nil, errNoTransactionalID
 	}
+	if !create && s.started() == nil {
+		return nil, txn.ErrUnknownMapping // on a node without transactions: asking makes no topic for them
+	}
 	c, err := s.coordinator(id)
 	if err != nil {
 		return nil, err
@@ -188,6 +191,10 @@ func (s *txnService) ask(ctx context.Context, id string, create bool, command fu
 
 // look runs fn with a transaction, nil if there is none, where nothing changes it.
 func (s *txnService) look(ctx context.Context, id string, fn func(*txn.Transaction)) error {
+	if s.started() == nil {
+		fn(nil)
+		return nil
+	}
 	c, err := s.coordinator(id)
 	if err != nil {
 		return err
@@ -197,12 +204,7 @@ func (s *txnService) look(ctx context.Context, id string, fn func(*txn.Transacti
 
 // lookAll runs fn with every transaction.
 func (s *txnService) lookAll(ctx context.Context, fn func(*txn.Transaction)) error {
-	parts, err := s.coordinators()
-	if err != nil {
-		s.log.Error("no transaction coordinator", "err", err)
-		return txn.ErrNotAvailable
-	}
-	for _, c := range parts {
+	for _, c := range s.started() {
 		if err := c.ready(); err != nil {
 			return err
 		}

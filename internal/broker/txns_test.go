@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/coord/txn"
@@ -398,5 +399,27 @@ func TestGuard(t *testing.T) {
 	}
 	if _, err := log.AppendVerified(txnBatch(txn.Producer{ID: 5}, 0, true), partlog.Internal, guard); !errors.Is(err, partlog.ErrInvalidProducerEpoch) {
 		t.Errorf("an old epoch of the broker's own: %v", err)
+	}
+}
+
+// TestAskingMakesNoTopic: on a node that has no transactions, whoever looks for some finds none, and leaves nothing behind.
+func TestAskingMakesNoTopic(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	c := b.raw(t)
+	if got := c.ask(t, kmsg.NewPtrListTransactionsRequest()).(*kmsg.ListTransactionsResponse); got.ErrorCode != 0 || len(got.TransactionStates) != 0 {
+		t.Errorf("%+v", got)
+	}
+	describe := kmsg.NewPtrDescribeTransactionsRequest()
+	describe.TransactionalIDs = []string{"id"}
+	if got := c.ask(t, describe).(*kmsg.DescribeTransactionsResponse).TransactionStates[0]; got.ErrorCode != errTransactionalIDNotFound {
+		t.Errorf("%+v", got)
+	}
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID = "id"
+	if got := c.ask(t, end).(*kmsg.EndTxnResponse); got.ErrorCode != errInvalidProducerID {
+		t.Errorf("%+v", got)
+	}
+	if _, there := b.topics.Get(transactionsTopic); there {
+		t.Error("there is a topic for them")
 	}
 }
