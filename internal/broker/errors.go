@@ -45,7 +45,6 @@ const (
 	errInvalidProducerEpoch     int16 = 47
 	errInvalidTxnState          int16 = 48
 	errCoordinatorFenced        int16 = 52
-	errTxnIDAuthorization       int16 = 53
 	errSecurityDisabled         int16 = 54
 	errOperationNotAttempted    int16 = 55
 	errStorage                  int16 = 56
