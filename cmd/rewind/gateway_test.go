@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,6 +155,41 @@ func TestGateway(t *testing.T) {
 				t.Errorf("%s is 0", name)
 			}
 		}
+	})
+	t.Run("cost", func(t *testing.T) {
+		page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What the page's expressions are made of is there.
+		text := g.get("/metrics")
+		names := regexp.MustCompile(`rewind_gateway_\w+`).FindAllString(string(page), -1)
+		for _, name := range names {
+			if name == "rewind_gateway_fallbacks_total" {
+				continue // there has been none
+			}
+			if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") {
+				t.Errorf("docs/metrics.md speaks of %s, which is not there", name)
+			}
+		}
+		if len(names) < 8 {
+			t.Errorf("the page has %d names of metrics", len(names))
+		}
+		type sums struct{ segments, indexes, brought, delivered float64 }
+		now := func() sums {
+			return sums{g.metric(`rewind_gateway_store_requests_total{kind="segment"}`), g.metric(`rewind_gateway_store_requests_total{kind="index"}`), g.metric("rewind_gateway_store_read_bytes_total"), g.past()}
+		}
+		once := now()
+		for range 3 {
+			read(t, g)
+		}
+		more := now()
+		// The first reader has paid for all that was delivered to it. Those that follow cost next to nothing, for the cache has it, but for a range that the first had from the broker,
+		// because the partition's offsets were not known yet.
+		if once.segments == 0 || once.indexes == 0 || once.brought < once.delivered || more.segments > 1.5*once.segments || more.brought > 1.5*once.brought || more.delivered < 3*once.delivered {
+			t.Errorf("first %+v, then %+v", once, more)
+		}
+		t.Logf("%.0f GETs per GiB delivered to one reader, %.0f with three more", (once.segments+once.indexes)/once.delivered*(1<<30), (more.segments+more.indexes)/more.delivered*(1<<30))
 	})
 	t.Run("sidecar", func(t *testing.T) {
 		had := g.metric("rewind_gateway_locations_total")

@@ -153,6 +153,7 @@ func (h hooks) read() {
 // Located writes the audit line of a location.
 func (h hooks) Located(l history.Located) {
 	h.c.g.metrics.located.Inc()
+	h.c.g.metrics.locatedBytes.Add(float64(l.EndPosition - l.StartPosition))
 	h.read()
 	id := ""
 	if p := h.c.clientID.Load(); p != nil {
@@ -226,6 +227,7 @@ type timed struct {
 }
 
 func (t timed) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, start, end int64) (io.ReadCloser, error) {
+	t.m.requests.WithLabelValues("segment").Inc()
 	began := time.Now()
 	body, err := t.RemoteStorageManager.FetchLogSegment(ctx, md, start, end)
 	if err != nil {
@@ -233,6 +235,11 @@ func (t timed) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLogSe
 		return nil, err
 	}
 	return &timedBody{ReadCloser: body, began: began, m: t.m}, nil
+}
+
+func (t timed) FetchIndex(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, kind remotestorage.IndexType) (io.ReadCloser, error) {
+	t.m.requests.WithLabelValues("index").Inc()
+	return t.RemoteStorageManager.FetchIndex(ctx, md, kind)
 }
 
 type timedBody struct {

@@ -26,6 +26,7 @@ type metrics struct {
 	fetchedBytes *prometheus.CounterVec
 	reading      prometheus.Gauge
 	located      prometheus.Counter
+	locatedBytes prometheus.Counter
 	asked        *prometheus.CounterVec
 	fallbacks    *prometheus.CounterVec
 	ended        *prometheus.CounterVec
@@ -54,11 +55,15 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		fetchedBytes: counter("fetched_bytes_total", "Bytes of records in fetch answers, by where they came from; what passes through is counted as whole frames.", "path"),
 		reading: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "gateway", Name: "reads_in_flight",
 			Help: "Partitions that are being read from the store, one for each connection that reads one."}),
-		located:   single("locations_total", "Partitions answered with a location (KIP-1248)."),
-		asked:     counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
-		fallbacks: counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
-		ended:     counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
-		shadowed:  counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
+		located:      single("locations_total", "Partitions answered with a location (KIP-1248)."),
+		locatedBytes: single("located_bytes_total", "Bytes of objects that locations have granted to clients, which read them by themselves."),
+		asked:        counter("locations_asked_total", "Locations that upstream was asked for and gave, by cause.", "cause"),
+		fallbacks:    counter("fallbacks_total", "Times that a partition was left to the brokers for a while because it could not be read from the store, by reason.", "reason"),
+		ended:        counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
+		shadowed:     counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
+	}
+	for _, l := range []string{"connections", "frame", "held-requests", "held-responses", "principal-bytes", "principal-grant", "principal-connections", "principal-reads"} {
+		m.limits.WithLabelValues(l) // 0, not absent
 	}
 	m.reads = readMetrics{
 		ranges: counter("store_reads_total", "Ranges read from the store, by result.", "result"),
@@ -69,7 +74,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 	}
 	if r != nil {
 		r.MustRegister(m.connections, m.refused, m.limits, m.listenFailed, m.dialFailed, m.rewritten, m.unknown, portCollector{g})
-		r.MustRegister(m.fetches, m.fetchedBytes, m.reading, m.located, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
+		r.MustRegister(m.fetches, m.fetchedBytes, m.reading, m.located, m.locatedBytes, m.asked, m.fallbacks, m.ended, m.shadowed, m.reads.ranges, m.reads.bytes, m.reads.seconds, m.reads.events)
 	}
 	if h := g.opts.History; r != nil && h != nil {
 		gauge := func(name, help string, value func() float64) {
@@ -133,6 +138,7 @@ func (m *readMetrics) Count(e remote.Event) { m.events.WithLabelValues(string(e)
 type StoreMetrics struct {
 	firstByte prometheus.Histogram
 	failed    prometheus.Counter
+	requests  *prometheus.CounterVec
 }
 
 // NewStoreMetrics registers them.
@@ -142,9 +148,11 @@ func NewStoreMetrics(r prometheus.Registerer) *StoreMetrics {
 			Help: "From asking for a range of a segment to its first byte.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "gateway", Name: "store_refusals_total",
 			Help: "Ranges of segments that the store refused."}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "gateway", Name: "store_requests_total",
+			Help: "Requests to the store: ranges of segments, and whole indexes."}, []string{"kind"}),
 	}
 	if r != nil {
-		r.MustRegister(m.firstByte, m.failed)
+		r.MustRegister(m.firstByte, m.failed, m.requests)
 	}
 	return m
 }
