@@ -67,6 +67,9 @@ func (c *Cluster) properties(n *node) map[string]string {
 		p["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 		p["super.users"] = "User:" + Admin + ";User:ANONYMOUS"
 	}
+	if rack := c.opts.Racks[n.id]; rack != "" {
+		p["broker.rack"] = rack
+	}
 	for k, v := range c.opts.Config {
 		p[k] = v
 	}

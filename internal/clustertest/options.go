@@ -15,6 +15,8 @@ type Options struct {
 	RemoteStreamRate int64
 	// Heap of each broker, "300m" if empty.
 	Heap string
+	// Racks gives brokers a broker.rack; with Config's replica.selector.class a consumer with a client.rack is sent to a follower (KIP-392).
+	Racks map[int32]string
 	// Config is added to every server.properties; it wins over what is there.
 	Config map[string]string
 	// FullJIT lets the brokers compile with both compilers, as in production. Without it they start faster and use less of the machine.

@@ -161,6 +161,8 @@ func (q *locator) answer(resp *kmsg.FetchResponse, offset int64) (*remotestorage
 	switch {
 	case err != nil:
 		return nil, nil, remote.Final(err)
+	case l == nil && r.PreferredReadReplica >= 0: // the client is to read what follows from a follower (KIP-392)
+		return nil, nil, remote.ErrLocal
 	case l == nil && len(r.RecordBatches) == 0 && offset < q.visibleEnd(r):
 		return nil, nil, errNotYet
 	case l == nil:
