@@ -60,12 +60,11 @@ func TestFollowers(t *testing.T) {
 			if d := clustertest.Difference([][]*kgo.Record{got}, [][]*kgo.Record{again}); d != "" {
 				t.Fatalf("a second time: %s", d)
 			}
-			// While the partition's offsets are learnt anew the brokers serve, so some of it is theirs.
+			// What has left the brokers' disks a moment ago, of what was produced meanwhile, is theirs to read: the local log start is some seconds old.
 			brokers, direct := c.Meters(t, topic).RemoteBytes-remote, p.read(t)-had
-			if direct == 0 {
-				t.Error("a second time: nothing came past the brokers")
+			if direct < 20_000 {
+				t.Errorf("a second time: the brokers have read %d bytes of history, and %d came past them", brokers, direct)
 			}
-			t.Logf("a second time: the brokers have read %d bytes of history, and %d came past them", brokers, direct)
 		})
 	}
 }
