@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -80,10 +82,11 @@ func (c *Cluster) ends(t testing.TB, topic string, committed bool) []int64 {
 	if !committed {
 		return c.Offsets(t, topic, Latest)
 	}
-	listed, err := c.adm.ListCommittedOffsets(t.Context(), topic)
-	if err == nil {
-		err = listed.Error()
-	}
+	var listed kadm.ListedOffsets
+	err := retried(t.Context(), func(ctx context.Context) (err error) {
+		listed, err = c.adm.ListCommittedOffsets(ctx, topic)
+		return cmp.Or(err, listed.Error())
+	})
 	if err != nil {
 		t.Fatalf("last stable offsets of %s: %v", topic, err)
 	}

@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -64,13 +66,16 @@ func (c *Cluster) Configure(t testing.TB, topic string, config map[string]string
 	for k, v := range config {
 		all = append(all, kadm.AlterConfig{Op: kadm.SetConfig, Name: k, Value: &v})
 	}
-	resp, err := c.adm.AlterTopicConfigs(t.Context(), all, topic)
-	if err == nil {
-		_, err = resp.On(topic, nil)
-	}
-	for _, r := range resp {
-		err = errors.Join(err, r.Err)
-	}
+	err := retried(t.Context(), func(ctx context.Context) error {
+		resp, err := c.adm.AlterTopicConfigs(ctx, all, topic)
+		if err == nil {
+			_, err = resp.On(topic, nil)
+		}
+		for _, r := range resp {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatalf("configuring %s: %v", topic, err)
 	}
@@ -96,10 +101,10 @@ func (c *Cluster) DeleteRecords(t testing.TB, topic string, partition int32, to 
 	t.Helper()
 	var offsets kadm.Offsets
 	offsets.AddOffset(topic, partition, to, -1)
-	resp, err := c.adm.DeleteRecords(t.Context(), offsets)
-	if err == nil {
-		err = resp.Error()
-	}
+	err := retried(t.Context(), func(ctx context.Context) error {
+		resp, err := c.adm.DeleteRecords(ctx, offsets)
+		return cmp.Or(err, resp.Error())
+	})
 	if err != nil {
 		t.Fatalf("deleting records of %s/%d below %d: %v", topic, partition, to, err)
 	}
@@ -183,11 +188,36 @@ const (
 // Offsets are ListOffsets' answers of all partitions for a timestamp or one of the special ones.
 func (c *Cluster) Offsets(t testing.TB, topic string, timestamp int64) []int64 {
 	t.Helper()
-	o, err := c.offsets(t.Context(), topic, timestamp)
+	var o []int64
+	err := retried(t.Context(), func(ctx context.Context) (err error) {
+		o, err = c.offsets(ctx, topic, timestamp)
+		return err
+	})
 	if err != nil {
 		t.Fatalf("offsets of %s for %d: %v", topic, timestamp, err)
 	}
 	return o
+}
+
+// askAgainFor is how long a cluster may say "not yet" to a question, as it does after an election.
+const askAgainFor = 30 * time.Second
+
+// retried asks until the answer is none of those that Kafka calls retriable.
+func retried(ctx context.Context, ask func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, askAgainFor)
+	defer cancel()
+	for {
+		err := ask(ctx)
+		var k *kerr.Error
+		if err == nil || !errors.As(err, &k) || !k.Retriable {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func (c *Cluster) offsets(ctx context.Context, topic string, timestamp int64) ([]int64, error) {
@@ -214,10 +244,11 @@ func (c *Cluster) offsets(ctx context.Context, topic string, timestamp int64) ([
 // Committed is the offset that a group has committed, -1 if none.
 func (c *Cluster) Committed(t testing.TB, group, topic string, partition int32) int64 {
 	t.Helper()
-	resp, err := c.adm.FetchOffsets(t.Context(), group)
-	if err == nil {
-		err = resp.Error()
-	}
+	var resp kadm.OffsetResponses
+	err := retried(t.Context(), func(ctx context.Context) (err error) {
+		resp, err = c.adm.FetchOffsets(ctx, group)
+		return cmp.Or(err, resp.Error())
+	})
 	if err != nil {
 		t.Fatalf("offsets of group %s: %v", group, err)
 	}
@@ -240,10 +271,13 @@ func (c *Cluster) ConfigureGroup(t testing.TB, group string, config map[string]s
 		r.Configs = append(r.Configs, one)
 	}
 	req.Resources = append(req.Resources, r)
-	resp, err := req.RequestWith(t.Context(), c.admin)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Resources[0].ErrorCode)
-	}
+	err := retried(t.Context(), func(ctx context.Context) error {
+		resp, err := req.RequestWith(ctx, c.admin)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.Resources[0].ErrorCode)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatalf("configuring group %s: %v", group, err)
 	}
