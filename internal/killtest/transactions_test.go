@@ -82,6 +82,15 @@ func TestKillTransactions(t *testing.T) {
 		}
 		life = s.serve()
 	}
+	// On a busy machine nothing may have come to the store yet, and direct reading would not be tried.
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
+		if objects, _, err := s.stored(); err != nil {
+			t.Fatal(err)
+		} else if len(objects) > 1 {
+			break
+		}
+		pause(t.Context(), 50*time.Millisecond)
+	}
 	l.stopWriting()
 	l.writers.Wait()
 	l.derive(v, true)
