@@ -53,7 +53,7 @@ tool() {  # tool CLASS args...
 }
 
 install() {
-  if [ ! -e "$lib/kafka_2.13-$version.jar" ]; then
+  if [ ! -e "$lib/kafka_2.13-$version.jar" ] || [ ! -e "$lib/kafka-streams-$version.jar" ] || [ -z "$(ls "$lib"/connect-file-*.jar 2>/dev/null)" ]; then
     mkdir -p "$lib.part"
     mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy-dependencies \
       -DincludeScope=runtime -DoutputDirectory="$lib.part" -Dkafka.version="$version"
