@@ -17,6 +17,9 @@ const (
 	// watchEvery is how often the metadata topic's ends and identity are looked at, watchSoon while an end is not known yet.
 	watchEvery = 5 * time.Second
 	watchSoon  = 500 * time.Millisecond
+	// lostAfter is how long a metadata partition may be without a leader, or its end run ahead of the reading, before its topics are left to the brokers. An election, or a
+	// broker that starts again, takes less.
+	lostAfter = 30 * time.Second
 	// watchPatience bounds one look.
 	watchPatience = 10 * time.Second
 	// openPatience bounds New where its context does not.
@@ -138,6 +141,7 @@ func (d *reading) heard(partition int32, timestamp, offset int64, err error) {
 		storeMax(&p.next, offset) // nothing is left to be read below
 		d.settle(p)
 	default:
+		p.answered, p.told = true, offset
 		storeMax(&p.high, offset)
 		if p.end.CompareAndSwap(-1, offset) {
 			d.settle(p)
@@ -154,10 +158,19 @@ func (d *reading) watch(ctx context.Context) {
 				wait = watchSoon
 			}
 		}
+		if d.gone.Load() {
+			wait = watchSoon
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
+		case <-d.doubt: // a read has failed; not at once, since it fails again
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(watchSoon):
+			}
 		}
 		wait = watchEvery
 		if d.look(ctx) {
@@ -175,12 +188,14 @@ func (d *reading) look(ctx context.Context) (replaced bool) {
 		return false // closed
 	}
 	if err != nil {
-		if d.err.Swap(&err) == nil {
-			d.log.Warn("the metadata topic cannot be looked at; what is known is served", "err", err)
-		}
+		d.unseen(err)
 		return false
 	}
 	d.err.Store(nil)
+	if d.gone.Load() && t.id == d.topicID {
+		d.log.Info("the metadata topic can be read again")
+		d.gone.Store(false)
+	}
 	if t.id != d.topicID {
 		d.log.Warn("the metadata topic was deleted and created again; it is read anew", "id", t.id)
 		return d.r.restart(d, t)
@@ -190,7 +205,45 @@ func (d *reading) look(ctx context.Context) (replaced bool) {
 		return d.r.restart(d, t)
 	}
 	_ = d.ends(ctx, t) // the next look tries again
+	d.judge(time.Now())
 	return false
+}
+
+// unseen takes note of a look that failed.
+func (d *reading) unseen(err error) {
+	first := d.err.Swap(&err) == nil
+	if errors.Is(err, ErrNoTopic) || errors.Is(err, ErrNotAllowed) {
+		if d.gone.CompareAndSwap(false, true) {
+			d.log.Error("the metadata topic is not there any more, or may not be read; all history is left to the brokers until it can be read again", "err", err)
+		}
+	} else if first {
+		d.log.Warn("the metadata topic cannot be looked at; what is known is served for a while", "err", err)
+	}
+	d.judge(time.Now())
+}
+
+// judge tells which metadata partitions are lost: it has been lostAfter since the leader told its end and the reading moved on or had come to where the end was at the look before.
+func (d *reading) judge(now time.Time) {
+	for i := range d.progress {
+		p := &d.progress[i]
+		next := p.next.Load()
+		if p.answered && (next > p.before || next >= p.upTo) {
+			p.good = now
+		}
+		if p.answered {
+			p.upTo = p.told
+		}
+		p.answered, p.before = false, next
+		lost := p.read.Load() && now.Sub(p.good) > d.r.opts.lostAfter
+		if p.lost.Swap(lost) == lost {
+			continue
+		}
+		if lost {
+			d.log.Warn("a metadata partition cannot be read any more; the history of which it tells is left to the brokers", "partition", i, "for", d.r.opts.lostAfter)
+		} else {
+			d.log.Info("a metadata partition can be read again", "partition", i)
+		}
+	}
 }
 
 // restart puts a new reading in the place of old, whose own goroutine calls it.

@@ -1,6 +1,16 @@
 package metadatatopic
 
-import "github.com/rewind-kafka/rewind/internal/remotelog"
+import (
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/remotelog"
+)
 
 // Index is what the reading fills.
 func (r *Resolver) Index() *remotelog.Index { return r.reading.Load().index }
+
+// WithLostAfter is o with less patience for metadata partitions that cannot be read.
+func (o Options) WithLostAfter(d time.Duration) Options {
+	o.lostAfter = d
+	return o
+}

@@ -116,6 +116,8 @@ type Options struct {
 	IndexCacheBytes int64
 	Logger          *slog.Logger
 	Metrics         Metrics
+
+	lostAfter time.Duration // 0: lostAfter
 }
 
 // Validate says everything that is wrong with the options; New calls it.
@@ -145,6 +147,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Metrics == nil {
 		o.Metrics = NoMetrics{}
+	}
+	if o.lostAfter == 0 {
+		o.lostAfter = lostAfter
 	}
 	return o
 }
@@ -221,15 +226,18 @@ func (r *Resolver) spawn(fn func()) bool {
 	return true
 }
 
-// Ready tells whether the metadata topic has been read to the end that it had when the resolver was made. Until then the fetches of some or all topics are
-// left to the brokers.
-func (r *Resolver) Ready() bool { return r.reading.Load().unread.Load() == 0 }
+// Ready tells whether the metadata topic has been read to the end that it had when the resolver was made, and can be read on. Otherwise the fetches of some or all
+// topics are left to the brokers; Status tells why.
+func (r *Resolver) Ready() bool {
+	d := r.reading.Load()
+	return d.unread.Load() == 0 && !d.gone.Load() && len(d.lostPartitions()) == 0
+}
 
 // Lag is how many records of the metadata topic have not been read yet.
 func (r *Resolver) Lag() int64 { return r.reading.Load().lag() }
 
-// Segments is how many remote segments are known, in any state.
-func (r *Resolver) Segments() int { return r.reading.Load().index.Segments() }
+// Segments is how many remote segments are known, in any state; none once the metadata topic is not there any more.
+func (r *Resolver) Segments() int { return r.reading.Load().segments() }
 
 // Status is the state of the reading, for people and for checks of health.
 type Status struct {
@@ -239,6 +247,10 @@ type Status struct {
 	Lag                int64
 	// Torn are metadata partitions of which records are missing: history of which nothing is known is left to the brokers.
 	Torn []int32
+	// Gone: the topic was deleted, or may not be read any more. All history is left to the brokers until it can be read again.
+	Gone bool
+	// Lost are metadata partitions that have not been readable for a while: the history of which they tell is left to the brokers.
+	Lost []int32
 	// Err is why the topic cannot be read now; nil if it can.
 	Err error
 }
@@ -247,7 +259,8 @@ type Status struct {
 func (r *Resolver) Status() Status {
 	d := r.reading.Load()
 	s := Status{
-		Partitions: len(d.progress), Unread: int(d.unread.Load()), Applied: d.applied.Load(), Skipped: d.skipped.Load(), Segments: d.index.Segments(), Lag: d.lag(),
+		Partitions: len(d.progress), Unread: int(d.unread.Load()), Applied: d.applied.Load(), Skipped: d.skipped.Load(), Segments: d.segments(), Lag: d.lag(),
+		Gone: d.gone.Load(), Lost: d.lostPartitions(),
 	}
 	for i := range d.progress {
 		if d.progress[i].torn.Load() {
@@ -256,6 +269,8 @@ func (r *Resolver) Status() Status {
 	}
 	if err := d.err.Load(); err != nil {
 		s.Err = *err
+	} else if len(s.Lost) > 0 {
+		s.Err = fmt.Errorf("%w: %v", errLost, s.Lost)
 	}
 	return s
 }

@@ -42,10 +42,13 @@ type reading struct {
 	// unread counts the metadata partitions that have not been read to the end that they had when the reading began.
 	unread atomic.Int32
 	// grown: the topic has more partitions than the reading began with. Which of them holds whose records cannot be told any more.
-	grown   atomic.Bool
+	grown atomic.Bool
+	// gone: the topic is not there any more, or must not be read. What was read of it cannot be told from what has changed since.
+	gone    atomic.Bool
 	applied atomic.Int64
 	skipped atomic.Int64
 	err     atomic.Pointer[error] // why the topic cannot be read now
+	doubt   chan struct{}         // holds something when the topic is to be looked at soon
 
 	once struct{ unknown, malformed, tags, torn, refused sync.Once }
 }
@@ -58,11 +61,19 @@ type progress struct {
 	read atomic.Bool  // next has reached end
 	// torn: records are missing (the topic was cut at its beginning, or records were lost), so that segments may exist of which the index does not know.
 	torn atomic.Bool
+	// lost: for lostAfter nothing new could have been read. Its topics are the brokers' until it can.
+	lost atomic.Bool
+
+	// Of the goroutine that looks, see judge.
+	answered     bool      // the leader has told its end at this look
+	told         int64     // that end
+	before, upTo int64     // next and told, as of the look before
+	good         time.Time // when it was last known to be read
 }
 
 func (r *Resolver) newReading(topicID remotestorage.UUID, partitions int) (*reading, error) {
 	d := &reading{
-		r: r, log: r.log.With("topic", r.opts.Topic), topicID: topicID, index: remotelog.NewIndex(), progress: make([]progress, partitions),
+		r: r, log: r.log.With("topic", r.opts.Topic), topicID: topicID, index: remotelog.NewIndex(), progress: make([]progress, partitions), doubt: make(chan struct{}, 1),
 	}
 	d.locate = locate.New(locate.Options{
 		RSM: r.opts.Storage, Index: d.index, Metrics: indexMetrics{r.opts.Metrics}, Logger: r.log,
@@ -90,7 +101,9 @@ func (r *Resolver) newReading(topicID remotestorage.UUID, partitions int) (*read
 func (d *reading) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
+	now := time.Now()
 	for i := range d.progress {
+		d.progress[i].good = now
 		d.settle(&d.progress[i])
 	}
 	d.done.Go(func() { d.read(ctx) })
@@ -120,7 +133,7 @@ func (d *reading) applyAll(fetches kgo.Fetches) {
 	var appliers errgroup.Group
 	appliers.SetLimit(runtime.GOMAXPROCS(0))
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		if int(p.Partition) >= len(d.progress) {
+		if !d.has(p.Partition) { // kgo tells of a topic that is not there as of partition -1
 			return
 		}
 		appliers.Go(func() error {
@@ -142,6 +155,8 @@ func (d *reading) applyAll(fetches kgo.Fetches) {
 	}
 }
 
+func (d *reading) has(partition int32) bool { return partition >= 0 && int(partition) < len(d.progress) }
+
 func storeMax(a *atomic.Int64, v int64) {
 	for old := a.Load(); v > old; old = a.Load() {
 		if a.CompareAndSwap(old, v) {
@@ -153,7 +168,7 @@ func storeMax(a *atomic.Int64, v int64) {
 // failed takes note of what the client could not mend itself; it goes on trying.
 func (d *reading) failed(_ string, partition int32, err error) {
 	var lost *kgo.ErrDataLoss
-	if errors.As(err, &lost) && int(partition) < len(d.progress) {
+	if errors.As(err, &lost) && d.has(partition) {
 		d.tear(partition, "records were lost to the reader", "err", err)
 		return
 	}
@@ -162,6 +177,10 @@ func (d *reading) failed(_ string, partition int32, err error) {
 		d.once.refused.Do(func() { d.log.Error("the metadata topic may not be read any more", "err", err) })
 	}
 	d.err.Store(&err)
+	select {
+	case d.doubt <- struct{}{}:
+	default:
+	}
 }
 
 // tear notes that a metadata partition has lost records.
@@ -258,9 +277,31 @@ func (d *reading) home(tp remotestorage.TopicIDPartition) *progress {
 	return &d.progress[remotelog.MetadataPartition(tp, int32(len(d.progress)))]
 }
 
-// ready tells whether everything that the metadata topic said of tp when the reading began is in the index.
+// ready tells whether everything that the metadata topic said of tp when the reading began is in the index, and whether what it says now comes to be.
 func (d *reading) ready(tp remotestorage.TopicIDPartition) bool {
-	return d.unread.Load() == 0 || !d.grown.Load() && d.home(tp).read.Load()
+	if d.gone.Load() {
+		return false
+	}
+	home := d.home(tp)
+	return !home.lost.Load() && (d.unread.Load() == 0 || !d.grown.Load() && home.read.Load())
+}
+
+// lostPartitions are the metadata partitions that cannot be read any more.
+func (d *reading) lostPartitions() (lost []int32) {
+	for i := range d.progress {
+		if d.progress[i].lost.Load() {
+			lost = append(lost, int32(i))
+		}
+	}
+	return lost
+}
+
+// segments is how many are known that might be read.
+func (d *reading) segments() int {
+	if d.gone.Load() {
+		return 0
+	}
+	return d.index.Segments()
 }
 
 // holds tells whether anything at or after the offset was ever copied.

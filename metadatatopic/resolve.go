@@ -14,7 +14,8 @@ import (
 )
 
 var (
-	errReading  = errors.New("the metadata topic has not been read to its end")
+	errReading  = errors.New("the metadata topic has not been read to its end, or cannot be read any more")
+	errLost     = errors.New("metadata partitions that cannot be read any more, whose history is left to the brokers")
 	errChanging = errors.New("the partition keeps changing")
 )
 
@@ -108,7 +109,7 @@ func (r *Resolver) Resolve(ctx context.Context, q resolve.Question) (remote.Rang
 		if errors.Is(err, locate.ErrHole) && r.unknown(d, q, v) {
 			err = &remote.PlaceError{TopicIDPartition: q.TP, Offset: q.Offset, Err: errUnknown}
 		}
-		if !v.changed() {
+		if !v.changed() && r.reading.Load() == d {
 			return rng, err
 		}
 		if try == 2 { // it changed each time while the store was asked

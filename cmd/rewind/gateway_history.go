@@ -248,7 +248,7 @@ func (l *lateResolver) status() gateway.Status {
 		return gateway.Status{Err: *l.err.Load()}
 	}
 	s := r.Status()
-	return gateway.Status{Ready: s.Unread == 0, Segments: s.Segments, Lag: s.Lag, Err: s.Err}
+	return gateway.Status{Ready: r.Ready(), Segments: s.Segments, Lag: s.Lag, Err: s.Err}
 }
 
 func (l *lateResolver) Topic(ctx context.Context, name string, id remotestorage.UUID) (string, remotestorage.UUID, error) {
