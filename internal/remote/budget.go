@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"weak"
 )
 
 // Budget grants memory for bytes of segments, process-wide. Its two ways of asking, and why they cannot deadlock, are in the package's doc.
@@ -18,10 +19,12 @@ type Budget struct {
 	inUse int64
 	// queue is first come, first served: a large request at its head is not overtaken by small ones, or it would wait for ever.
 	queue []*waiter
-	// free are buffers that were given back, kept for reuse: a fresh one would have to be cleared and collected. Together with what is in use they
-	// never exceed limit.
-	free      map[int][][]byte
-	freeBytes int64
+	// taken are the blocks in chunks; free those that were given back, kept for reuse. Together they never exceed limit, over-drafts apart. loose are blocks that
+	// were given back and are not kept, as long as they have not been collected. A block is made only when there is none of either (made counts them), so
+	// that there are never more than were in use at once.
+	taken, made int
+	free        [][]byte
+	loose       []weak.Pointer[block]
 	// hungry: somebody's TryAcquire failed since the last time that memory was plentiful.
 	hungry  bool
 	members map[member]bool // value: active, i.e. counted in the fair share
@@ -40,7 +43,7 @@ type member interface{ pressed() }
 
 // NewBudget returns a budget of so many bytes; at least minChunk.
 func NewBudget(bytes int64) *Budget {
-	return &Budget{limit: max(bytes, minChunk), free: map[int][][]byte{}, members: map[member]bool{}}
+	return &Budget{limit: max(bytes, minChunk), members: map[member]bool{}}
 }
 
 // tailShare: copied tails take at most this part of the budget's size, besides.
@@ -244,8 +247,9 @@ func (b *Budget) setActive(m member, active bool) {
 		b.active++
 		return
 	}
-	b.active--
-	b.trimLocked()
+	if b.active--; b.active == 0 {
+		b.restLocked()
+	}
 }
 
 // share is what one of the active readers may hold, so that a reader that came first does not starve the others.

@@ -78,7 +78,7 @@ func (c *Cache) joinLocked(key chunkKey, w watcher) *chunk {
 	if e.at != nil {
 		c.lru.Remove(e.at)
 		e.at = nil
-		c.idleBytes -= int64(cap(e.c.buf))
+		c.idleBytes -= e.c.buf.charge()
 	}
 	e.c.ref()
 	e.c.watch(w)
@@ -93,10 +93,10 @@ func (c *Cache) begin(key chunkKey, f *fetcher, src Source, w watcher) *chunk {
 	ch := c.joinLocked(key, w)
 	if ch != nil || c.closed {
 		c.mu.Unlock()
-		c.budget.Release(int64(sizeClass(size)))
+		c.budget.Release(charge(size))
 		return ch
 	}
-	ch = &chunk{budget: c.budget, cache: c, key: key, start: key.start, buf: c.budget.takeBuffer(size), watchers: []watcher{w}}
+	ch = &chunk{budget: c.budget, cache: c, key: key, start: key.start, buf: c.budget.take(size), watchers: []watcher{w}}
 	ch.refs.Store(3) // the caller, the map, the fill
 	c.chunks[key] = &cached{c: ch}
 	c.fills.Add(1)
@@ -131,7 +131,7 @@ func (c *Cache) removeLocked(e *cached) {
 	if e.at != nil {
 		c.lru.Remove(e.at)
 		e.at = nil
-		c.idleBytes -= int64(cap(e.c.buf))
+		c.idleBytes -= e.c.buf.charge()
 	}
 }
 
@@ -140,7 +140,7 @@ func (c *Cache) idle(ch *chunk) {
 	c.mu.Lock()
 	if e := c.chunks[ch.key]; e != nil && e.c == ch && e.at == nil && ch.refs.Load() == 1 {
 		e.at = c.lru.PushBack(ch)
-		c.idleBytes += int64(cap(ch.buf))
+		c.idleBytes += ch.buf.charge()
 	}
 	over := c.idleBytes - c.max
 	c.mu.Unlock()
@@ -161,7 +161,7 @@ func (c *Cache) evict(n int64) int64 {
 	for freed < n && c.lru.Len() > 0 {
 		ch := c.lru.Front().Value.(*chunk)
 		c.removeLocked(c.chunks[ch.key])
-		freed += int64(cap(ch.buf))
+		freed += ch.buf.charge()
 		out = append(out, ch)
 	}
 	c.mu.Unlock()

@@ -63,12 +63,11 @@ func (k *checker) look(s *stream, whole bool) {
 		if p.end <= s.checkPos {
 			continue
 		}
-		b, done, err := p.visible(whole)
-		from := max(p.start, s.checkPos)
-		if skip := from - p.start; int64(len(b)) > skip {
-			b = b[skip:]
-			k.view = append(k.view, span{from, b})
-			k.viewEnd = from + int64(len(b))
+		upTo, done, err := p.visible(whole)
+		for at := max(p.start, s.checkPos); at < upTo; at = k.viewEnd {
+			b := p.bytes(at, upTo)
+			k.view = append(k.view, span{at, b})
+			k.viewEnd = at + int64(len(b))
 		}
 		if k.viewEnd < p.end {
 			k.short = done && errors.Is(err, errShort)

@@ -12,7 +12,7 @@ const notifyStep = 256 << 10
 // watcher is told that a chunk has more bytes, or has ended. It is called with the chunk's lock held and must not block.
 type watcher interface{ kick() }
 
-// chunk is memory for the bytes [start, start+len(buf)) of one object, filled front to back by one GET (with its retries). Bytes below filled never
+// chunk is memory for the bytes [start, start+buf.size) of one object, filled front to back by one GET (with its retries). Bytes below filled never
 // change again, so that readers look at them without a lock while the rest arrives.
 type chunk struct {
 	budget *Budget // nil: a copied tail
@@ -20,7 +20,7 @@ type chunk struct {
 	cache  *Cache  // nil: lives in one stream only
 	key    chunkKey
 	start  int64
-	buf    []byte
+	buf    buffer
 	cancel func() // ends a fill that belongs to a stream; nil if it belongs to the cache
 
 	// refs: one for each piece and each lease, one for the fill while it runs, one for the cache while it is in its map.
@@ -34,7 +34,7 @@ type chunk struct {
 	watchers []watcher
 }
 
-func (c *chunk) end() int64 { return c.start + int64(len(c.buf)) }
+func (c *chunk) end() int64 { return c.start + int64(c.buf.size) }
 
 func (c *chunk) ref() { c.refs.Add(1) }
 
@@ -45,11 +45,11 @@ func (c *chunk) unref() {
 	case n < 0:
 		panic("remote: chunk released twice")
 	case n == 0 && c.budget != nil:
-		c.budget.giveBuffer(c.buf)
-		c.buf = nil
+		c.budget.give(c.buf)
+		c.buf = buffer{}
 	case n == 0 && c.tails != nil:
-		c.tails.giveTail(len(c.buf))
-		c.buf = nil
+		c.tails.giveTail(c.buf.size)
+		c.buf = buffer{}
 	case n == 1 && c.cache != nil:
 		c.cache.idle(c)
 	}

@@ -205,9 +205,9 @@ func TestHedgeKeepsTheFirstIfItIsFaster(t *testing.T) {
 			}
 			return nil, errors.New("never")
 		})
-		c := &chunk{buf: make([]byte, len(object))}
+		c := &chunk{buf: bufferOf(make([]byte, len(object)))}
 		c.refs.Store(2)
-		if err := f.fill(t.Context(), src, c); err != nil || !bytes.Equal(c.buf, object) {
+		if err := f.fill(t.Context(), src, c); err != nil || !bytes.Equal(bytesOf(&c.buf), object) {
 			t.Errorf("fill: %v", err)
 		}
 		if e.of(EventHedge) != 1 || e.of(EventHedgeWon) != 0 {
@@ -352,7 +352,7 @@ func FuzzSegment(f *testing.F) {
 		fill := func() {
 			for st.reqPos < st.endPos {
 				end := min(st.endPos, st.reqPos+1+int64(cut))
-				c := &chunk{start: st.reqPos, buf: object[st.reqPos:end], filled: int(end - st.reqPos), done: true}
+				c := &chunk{start: st.reqPos, buf: bufferOf(object[st.reqPos:end]), filled: int(end - st.reqPos), done: true}
 				c.refs.Store(1)
 				st.place(&wish{s: st, hole: -1, start: st.reqPos, end: end}, c)
 			}

@@ -102,31 +102,31 @@ func isRefusal(err error) bool {
 // request makes one GET for what c still misses. It takes what comes: a body that goes on after the range is cut, one that ends before is errCut.
 func (f *fetcher) request(ctx context.Context, src Source, c *chunk) error {
 	from := c.filled
-	return f.get(ctx, src, c.start+int64(from), c.buf[from:], c.advance)
+	return f.get(ctx, src, c.start+int64(from), &c.buf, from, c.advance)
 }
 
-// get makes one GET for the bytes from pos on that fill dst, and tells each time how many came.
-func (f *fetcher) get(ctx context.Context, src Source, pos int64, dst []byte, came func(int)) (err error) {
-	began, got := time.Now(), 0
-	defer func() { f.metrics.RangeRead(int64(got), time.Since(began), err) }()
+// get makes one GET for the bytes from pos on that fill dst from at on, and tells each time how many came.
+func (f *fetcher) get(ctx context.Context, src Source, pos int64, dst *buffer, at int, came func(int)) (err error) {
+	began, first := time.Now(), at
+	defer func() { f.metrics.RangeRead(int64(at-first), time.Since(began), err) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(f.requestTimeout, func() { cancel(errIdle) })
 	defer idle.Stop()
-	body, err := src.ReadRange(ctx, pos, pos+int64(len(dst)))
+	body, err := src.ReadRange(ctx, pos, pos+int64(dst.size-at))
 	if err != nil {
 		return withCause(ctx, err)
 	}
 	defer body.Close() // only read from: its error says nothing that the bytes do not
-	for got < len(dst) {
-		n, err := body.Read(dst[got:])
+	for at < dst.size {
+		n, err := body.Read(dst.from(at))
 		if n > 0 {
-			got += n
+			at += n
 			came(n)
 			idle.Reset(f.requestTimeout)
 		}
 		switch {
-		case got == len(dst):
+		case at == dst.size:
 			return nil
 		case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
 			return errCut

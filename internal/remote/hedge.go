@@ -88,9 +88,7 @@ func (h *hedger) fetch(ctx context.Context, f *fetcher, src Source, c *chunk) er
 	defer second.free(h)
 	if err != nil && second.whole {
 		h.metrics.Count(EventHedgeWon)
-		rest := second.buf[c.filled-second.from:]
-		copy(c.buf[c.filled:], rest)
-		c.advance(len(rest))
+		c.advance(c.buf.copyFrom(c.filled, &second.buf, c.filled-second.from))
 		return nil
 	}
 	return err
@@ -99,24 +97,24 @@ func (h *hedger) fetch(ctx context.Context, f *fetcher, src Source, c *chunk) er
 // hedge is the second request for a chunk: what the chunk missed when it began.
 type hedge struct {
 	from  int
-	buf   []byte
+	buf   buffer
 	whole bool
 }
 
 func (s *hedge) run(ctx context.Context, h *hedger, f *fetcher, src Source, c *chunk) bool {
 	filled, done, _ := c.state()
-	n := len(c.buf) - filled
-	if done || n == 0 || !h.spend() || !h.budget.TryAcquire(int64(sizeClass(n))) {
+	n := c.buf.size - filled
+	if done || n == 0 || !h.spend() || !h.budget.TryAcquire(charge(n)) {
 		return false
 	}
 	h.metrics.Count(EventHedge)
-	s.from, s.buf = filled, h.budget.takeBuffer(n)
-	s.whole = f.get(ctx, src, c.start+int64(filled), s.buf, func(int) {}) == nil
+	s.from, s.buf = filled, h.budget.take(n)
+	s.whole = f.get(ctx, src, c.start+int64(filled), &s.buf, 0, func(int) {}) == nil
 	return s.whole
 }
 
 func (s *hedge) free(h *hedger) {
-	if s.buf != nil {
-		h.budget.giveBuffer(s.buf)
+	if s.buf.size > 0 {
+		h.budget.give(s.buf)
 	}
 }

@@ -276,6 +276,9 @@ func (p *PartitionReader) lendLocked(s *stream, size, tail int) (r wire.Records,
 	s.popDelivered(p)
 	l := &lease{p: p}
 	bufs := l.someBufs[:0]
+	if n := blocksOf(size+tail) + 2; n > len(l.someBufs) {
+		bufs = make([][]byte, 0, n)
+	}
 	l.chunks = l.someChunks[:0]
 	pos := s.deliverPos
 	s.deliverPos += int64(size)
@@ -287,7 +290,7 @@ func (p *PartitionReader) lendLocked(s *stream, size, tail int) (r wire.Records,
 			break
 		}
 		upTo := min(pc.end, end)
-		bufs = append(bufs, pc.c.buf[pos-pc.c.start:upTo-pc.c.start:upTo-pc.c.start])
+		bufs = pc.c.buf.appendTo(bufs, int(pos-pc.c.start), int(upTo-pc.c.start))
 		l.chunks = append(l.chunks, pc.c)
 		if pc.end <= s.deliverPos {
 			pc.c.unwatch(p)

@@ -27,7 +27,7 @@ func NewReader(o Options) *Reader {
 	}
 	r.chunkSize = max(o.ChunkSize, minChunk)
 	if o.Cache != nil {
-		r.chunkSize = max(min(r.chunkSize, floorClass(o.Budget.Limit()/4)), minChunk)
+		r.chunkSize = max(min(r.chunkSize, wholeBlocks(o.Budget.Limit()/4)), minChunk)
 	}
 	return r
 }

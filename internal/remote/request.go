@@ -7,7 +7,7 @@ import (
 
 // maxTail is the largest beginning of a batch that is copied aside when a reader gives its chunks up to wait for memory. Tails are outside what the
 // budget grants: see Budget.tails.
-const maxTail = 64 << 10
+const maxTail = blockBytes
 
 // wish is the next range to ask for.
 type wish struct {
@@ -51,7 +51,7 @@ func (p *PartitionReader) request() (asked bool) {
 			}
 			w = p.shedLocked(w)
 			p.mu.Unlock()
-			grant := int64(sizeClass(w.size()))
+			grant := charge(w.size())
 			if p.r.opts.Budget.Acquire(p.ctx, grant) != nil {
 				return asked
 			}
@@ -177,7 +177,7 @@ func (p *PartitionReader) chunkBytes() int {
 	if p.r.opts.Cache != nil {
 		return size
 	}
-	return min(size, floorClass(p.r.opts.Budget.share()/2))
+	return min(size, wholeBlocks(p.r.opts.Budget.share()/2))
 }
 
 // arriving tells whether bytes of s before pos, and not checked, are still on their way.
@@ -219,7 +219,7 @@ func (p *PartitionReader) askLocked(w *wish) bool {
 			return true
 		}
 	}
-	if !p.r.opts.Budget.TryAcquire(int64(sizeClass(w.size()))) {
+	if !p.r.opts.Budget.TryAcquire(charge(w.size())) {
 		return false
 	}
 	p.startLocked(w)
@@ -239,7 +239,7 @@ func (p *PartitionReader) startLocked(w *wish) {
 		return
 	}
 	b := p.r.opts.Budget
-	c := &chunk{budget: b, start: w.start, buf: b.takeBuffer(w.size()), watchers: []watcher{p}}
+	c := &chunk{budget: b, start: w.start, buf: b.take(w.size()), watchers: []watcher{p}}
 	ctx, cancel := context.WithCancel(p.ctx)
 	c.cancel = cancel
 	c.refs.Store(2) // the piece, the fill
@@ -310,18 +310,18 @@ func (s *stream) copyTail(pos int64, b *Budget) *chunk {
 		if pc.end <= s.checkPos || pc.start >= pos {
 			continue
 		}
-		seen, _, _ := pc.visible(false)
-		from := max(pc.start, s.checkPos)
-		if skip := from - pc.start; skip < int64(len(seen)) {
-			seen = seen[skip:]
-			buf = append(buf, seen[:min(int64(len(seen)), pos-from)]...)
+		upTo, _, _ := pc.visible(false)
+		for at := max(pc.start, s.checkPos); at < min(upTo, pos); {
+			seen := pc.bytes(at, min(upTo, pos))
+			buf = append(buf, seen...)
+			at += int64(len(seen))
 		}
 	}
 	if int64(len(buf)) != n {
 		b.giveTail(int(n))
 		return nil
 	}
-	c := &chunk{tails: b, start: s.checkPos, buf: buf, filled: len(buf), done: true}
+	c := &chunk{tails: b, start: s.checkPos, buf: buffer{blocks: [][]byte{buf}, size: len(buf)}, filled: len(buf), done: true}
 	c.refs.Store(1)
 	return c
 }

@@ -10,20 +10,22 @@ type piece struct {
 	shared     bool  // its chunk was there before this reader asked for it
 }
 
-// visible are the bytes of the piece that are there.
-func (p *piece) visible(whole bool) (b []byte, done bool, err error) {
+// visible is where the bytes of the piece end that are there.
+func (p *piece) visible(whole bool) (upTo int64, done bool, err error) {
 	if p.c == nil {
-		return nil, false, nil
+		return p.start, false, nil
 	}
 	filled, done, err := p.c.state()
 	if whole && !done {
 		filled = 0
 	}
-	upTo := min(p.c.start+int64(filled), p.end)
-	if upTo > p.start {
-		b = p.c.buf[p.start-p.c.start : upTo-p.c.start]
-	}
-	return b, done, err
+	return max(min(p.c.start+int64(filled), p.end), p.start), done, err
+}
+
+// bytes are those from at on that lie in one block, up to upTo at most.
+func (p *piece) bytes(at, upTo int64) []byte {
+	b := p.c.buf.from(int(at - p.c.start))
+	return b[:min(int64(len(b)), upTo-at)]
 }
 
 // checked is a batch that passed every check and has not been delivered. They follow each other without a gap from stream.deliverPos on.
