@@ -205,6 +205,22 @@ func (c *Conn) topicName(ctx context.Context, k partKey) (string, error) {
 	return "", fmt.Errorf("the broker does not tell the name of topic %s", k.id)
 }
 
+// nameOf is the topic's name for people, or its id where the name has not been learnt.
+func (c *Conn) nameOf(k partKey) string {
+	if k.topic != "" {
+		return k.topic
+	}
+	if tp, ok := c.h.topics.known(k); ok {
+		return tp.Topic
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if name, ok := c.names[k.id]; ok {
+		return name
+	}
+	return k.id.String()
+}
+
 // partition finds or makes the state of one, which is then kept for a while.
 func (c *Conn) partition(k partKey) *partition {
 	now := time.Now()

@@ -129,9 +129,5 @@ func (c *Conn) ended(k partKey, reason Reason, fallBack bool, err error) {
 		return
 	}
 	c.h.counters.fallbacks.Add(1)
-	topic := k.topic
-	if topic == "" {
-		topic = k.id.String()
-	}
-	c.h.logger.Warn("reading through the broker for a while", "topic", topic, "partition", k.partition, "reason", string(reason), "err", err, "for", length)
+	c.h.logger.Warn("reading through the broker for a while", "topic", c.nameOf(k), "partition", k.partition, "reason", string(reason), "err", err, "for", length)
 }
