@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -27,7 +28,7 @@ type gatewayCmd struct {
 	Config        string   `help:"YAML file (docs/configuration.md, gateway keys)." type:"path"`
 	Upstream      string   `help:"host:port of brokers: upstream.bootstrap.servers."`
 	Listen        string   `help:"host:port where clients bootstrap; the brokers' ports follow: listeners."`
-	Advertised    string   `help:"The host that clients are told: advertised.host."`
+	Advertised    string   `help:"The host that clients are told, or host:port, where they use another port for that of --listen (the brokers' keep their distance to it): advertised.host, advertised.port."`
 	Store         string   `help:"Object store URL of the cluster's tiered storage: file:///dir, s3://bucket?region=..., gs://bucket, azblob://container."`
 	Layout        string   `help:"Who wrote the objects, kafka or aiven: store.layout."`
 	Prefix        string   `help:"key.prefix of Aiven's plug-in: store.key.prefix."`
@@ -45,8 +46,10 @@ func (c *gatewayCmd) configuration() (*config.Gateway, error) {
 	if c.Config != "" {
 		errs = append(errs, cfg.LoadFile(c.Config))
 	}
+	host, port, err := c.advertised()
+	errs = append(errs, err)
 	for _, f := range []struct{ key, value string }{
-		{"upstream.bootstrap.servers", c.Upstream}, {"listeners", c.Listen}, {"advertised.host", c.Advertised}, {"store", c.Store}, {"store.layout", c.Layout}, {"store.key.prefix", c.Prefix},
+		{"upstream.bootstrap.servers", c.Upstream}, {"listeners", c.Listen}, {"advertised.host", host}, {"advertised.port", port}, {"store", c.Store}, {"store.layout", c.Layout}, {"store.key.prefix", c.Prefix},
 		{"store.encryption.keys", strings.Join(c.Key, ",")}, {"resolve", c.Resolve}, {"upstream.command.config", c.CommandConfig}, {"http.listen", c.HTTPListen},
 	} {
 		if f.value != "" {
@@ -58,6 +61,18 @@ func (c *gatewayCmd) configuration() (*config.Gateway, error) {
 		return nil, err
 	}
 	return cfg, cfg.Validate()
+}
+
+// advertised takes the flag apart.
+func (c *gatewayCmd) advertised() (host, port string, err error) {
+	host, port, err = net.SplitHostPort(c.Advertised)
+	if err != nil {
+		return c.Advertised, "", nil // a host alone, or what the key's own check knows a word for
+	}
+	if host == "" || port == "" {
+		return "", "", fmt.Errorf("--advertised is %q, want the host that clients are told, or host:port", c.Advertised)
+	}
+	return host, port, nil
 }
 
 func (c *gatewayCmd) Run(ctx context.Context) (err error) {

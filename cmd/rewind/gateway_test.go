@@ -247,6 +247,22 @@ func TestGatewayFlags(t *testing.T) {
 	if len(cfg.KeyFiles()) != 2 || cfg.ReadPolicy != "tiered" || cfg.StoreLayout != "aiven" || cfg.StorePrefix != "tiered/" {
 		t.Errorf("%+v", cfg)
 	}
+	for advertised, want := range map[string]struct {
+		host string
+		port int
+	}{"gw.example": {"gw.example", 0}, "gw.example:40000": {"gw.example", 40000}, "::1": {"::1", 0}, "[::1]:40000": {"::1", 40000}} {
+		cmd.Advertised = advertised
+		if cfg, err := cmd.configuration(); err != nil || cfg.AdvertisedHost != want.host || cfg.AdvertisedPort != want.port {
+			t.Errorf("--advertised %s: %+v, %v", advertised, cfg, err)
+		}
+	}
+	for _, advertised := range []string{"gw.example:", ":40000", "gw.example:port", "gw.example:70000", "a:b:c", "http://gw.example"} {
+		cmd.Advertised = advertised
+		if _, err := cmd.configuration(); err == nil || !strings.Contains(err.Error(), "advertised") {
+			t.Errorf("--advertised %s: %v", advertised, err)
+		}
+	}
+	cmd.Advertised = ""
 	cmd.Set = []string{"remote.read.policy"}
 	if _, err := cmd.configuration(); err == nil {
 		t.Error("a --set without a value")

@@ -91,6 +91,16 @@ type Broker struct {
 	Authorizer, SuperUsers     string
 	AllowIfNoACL               bool
 
+	ConsumerGroups, ShareGroups, StreamsGroups                    GroupKind
+	ConsumerMigration                                             string
+	ShareSessions                                                 int
+	ShareDeliveries, MinShareDeliveries, MaxShareDeliveries       int
+	ShareLocks, MinShareLocks, MaxShareLocks                      int
+	ShareLockDuration, MinShareLockDuration, MaxShareLockDuration time.Duration
+	StreamsInitialDelay                                           time.Duration
+	StreamsStandby, StreamsMaxStandby                             int
+	StreamsRackTags                                               string
+
 	// listenerKeys are the set keys of single listeners, listener.name.<l>.<key>.
 	listenerKeys map[string]string
 	// topicDefaults are the set broker keys that only give topic keys their defaults (log.retention.ms and its like).
@@ -288,6 +298,9 @@ func brokerKey(name string) (*Key, error) {
 	if k, ok := brokerIndex[name]; ok {
 		return k, nil
 	}
+	if err := gatewayOnly(name); err != nil {
+		return nil, err
+	}
 	return nil, unknownKey(name, brokerKeys)
 }
 
@@ -320,6 +333,7 @@ func (b *Broker) Validate() error {
 	if b.RemoteReadCache > b.RemoteReadMemory && b.RemoteReadMemory > 0 {
 		wrong("remote.read.cache.bytes", format(&b.RemoteReadCache), "must not exceed remote.read.memory.bytes, %d, of which it is a part", b.RemoteReadMemory)
 	}
+	b.validateGroups(wrong)
 	if _, err := ParseTopic(nil, b); err != nil {
 		errs = append(errs, fmt.Errorf("defaults of topics: %w", err))
 	}

@@ -124,7 +124,20 @@ func findGatewayKey(name string) (*gatewayKey, error) {
 			return &gatewayKeys[i], nil
 		}
 	}
+	if brokerIndex[name] != nil {
+		return nil, fmt.Errorf("%w %q: it belongs to rewind broker, this is the configuration of rewind gateway", ErrUnknownKey, name)
+	}
 	return nil, unknownKey(name, GatewayKeys())
+}
+
+// gatewayOnly is the error for a key that a broker has not and a gateway has; nil for others.
+func gatewayOnly(name string) error {
+	for i := range gatewayKeys {
+		if gatewayKeys[i].Name == name {
+			return fmt.Errorf("%w %q: it belongs to rewind gateway, this is the configuration of rewind broker", ErrUnknownKey, name)
+		}
+	}
+	return nil
 }
 
 // Reload gives the configuration of a running gateway after its file has changed: g with those values of next that may change while it runs. ignored are the names of others
@@ -243,6 +256,22 @@ func addresses(v string) (string, error) {
 		}
 	}
 	return strings.Join(items, ","), nil
+}
+
+// hostAlone is a host that clients can be told, without a port.
+func hostAlone(v string) (string, error) {
+	ip := net.ParseIP(v)
+	switch _, port, err := net.SplitHostPort(v); {
+	case ip != nil && ip.IsUnspecified():
+		return "", errors.New("clients cannot connect to it; leave it empty and they are told the address that they came to")
+	case ip != nil, v == "":
+		return v, nil
+	case err == nil && !strings.Contains(v, "/"):
+		return "", fmt.Errorf("expected a host alone: its port is advertised.port (%s), that for the port of listeners", port)
+	case strings.ContainsAny(v, ":/[]@, \t"):
+		return "", errors.New("expected the name of a host, or an IP address without brackets")
+	}
+	return v, nil
 }
 
 // patterns is a list of names with * and ? in them.

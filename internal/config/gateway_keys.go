@@ -8,7 +8,7 @@ type gatewayKey struct {
 
 // gatewayKeys are all configurations of a gateway, in the order of their names. Those that Kafka, its clients or the broker have keep their names.
 var gatewayKeys = []gatewayKey{
-	{Key{Name: "advertised.host", Kind: String, check: anyText,
+	{Key{Name: "advertised.host", Kind: String, check: hostAlone,
 		Doc: "The host that clients are told to connect to. Empty: the host of listeners, or, where that is every interface, the address that the client has come to."},
 		func(g *Gateway) any { return &g.AdvertisedHost }},
 	{Key{Name: "advertised.port", Kind: Int, Default: "0", check: integer(32, 0, 65535),

@@ -56,6 +56,14 @@ remote:
 func TestGatewayMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"upstream.bootstrap.server: a:1":                     "did you mean",
+		"log.dirs: /data":                                    `"log.dirs": it belongs to rewind broker`,
+		"num.partitions: 3":                                  "it belongs to rewind broker",
+		"advertised.host: gw.example:19092":                  "advertised.port (19092)",
+		"advertised.host: '[::1]:19092'":                     "advertised.port (19092)",
+		"advertised.host: '[::1]'":                           "without brackets",
+		"advertised.host: https://gw.example":                "name of a host",
+		"advertised.host: a, b":                              "name of a host",
+		"advertised.host: 0.0.0.0":                           "cannot connect",
 		"broker.ports: 1:2,1:3":                              "twice",
 		"broker.ports: 1:2,3:2":                              "twice",
 		"broker.ports: one:2":                                "id:port",
@@ -94,5 +102,16 @@ func TestGatewayReload(t *testing.T) {
 	}
 	if !running.RemoteReadEnable {
 		t.Error("the running configuration was changed in place")
+	}
+}
+
+// A key of the other command is named as such: no name like it would help.
+func TestKeyOfTheOther(t *testing.T) {
+	b := NewBroker()
+	if err := b.Set("upstream.bootstrap.servers", "a:1"); !errors.Is(err, ErrUnknownKey) || !strings.Contains(err.Error(), "rewind gateway") {
+		t.Errorf("a broker: %v", err)
+	}
+	if err := NewGateway().Set("log.dirs", "/data"); !errors.Is(err, ErrUnknownKey) || !strings.Contains(err.Error(), "rewind broker") {
+		t.Errorf("a gateway: %v", err)
 	}
 }
