@@ -107,5 +107,6 @@ const (
 	keyOffsetDelete            int16 = 47
 	keyDescribeScram           int16 = 50
 	keyAlterScram              int16 = 51
+	keyListConfigResources     int16 = 74
 	keyDescribeTopicPartitions int16 = 75
 )

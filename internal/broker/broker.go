@@ -62,8 +62,11 @@ type Broker struct {
 
 	authorizer *acl.Authorizer // nil: whoever comes in may do everything
 	secrets    *secrets
-	tokenKeys  *sasl.Keys // nil without OAUTHBEARER
-	doors      []*door    // of the listeners, in their order
+
+	resourceConfigs *resourceConfigs
+
+	tokenKeys *sasl.Keys // nil without OAUTHBEARER
+	doors     []*door    // of the listeners, in their order
 
 	// changing is held while the set of topics or their configurations change, so that registry and logs change together.
 	changing sync.Mutex
@@ -137,6 +140,9 @@ func (b *Broker) open() error {
 	if err := b.openSecurity(); err != nil {
 		return err
 	}
+	if b.resourceConfigs, err = openResourceConfigs(b.fs, cfg.DataDir); err != nil {
+		return err
+	}
 	b.sessions = session.NewCache(cfg.FetchSessionSlots)
 	if b.producerIDs, err = openProducerIDs(b.fs, cfg.DataDir); err != nil {
 		return err
@@ -153,9 +159,7 @@ func (b *Broker) open() error {
 			return err
 		}
 	}
-	if err := b.openGroups(); err != nil {
-		return err
-	}
+	b.openGroups()
 	b.openTransactions()
 	b.apis = b.apiTable()
 	return nil

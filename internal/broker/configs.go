@@ -24,6 +24,7 @@ func (b *Broker) configHandlers() []api {
 		on(1, 4, b.handleDescribeConfigs),
 		on(0, 2, b.handleAlterConfigs),
 		on(0, 1, b.handleIncrementalAlterConfigs),
+		on(0, 1, b.handleListConfigResources),
 	}
 }
 
@@ -49,6 +50,8 @@ func configCode(err error) (int16, *string) {
 		return errInvalidConfig, &text
 	case errors.Is(err, topics.ErrUnknown):
 		return errUnknownTopicOrPartition, &text
+	case errors.Is(err, errTooManyResources):
+		return errPolicyViolation, &text
 	}
 	return errUnknown, &text
 }
@@ -80,6 +83,16 @@ func (b *Broker) resource(kind kmsg.ConfigResourceType, name string) (resource, 
 			return nil, &configError{errInvalidRequest, fmt.Sprintf("unexpected broker id, expected %d or the empty string, but received %s", b.nodeID, name)}
 		}
 		return &brokerResource{b, name == ""}, nil
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if name == "" {
+			return nil, &configError{errInvalidRequest, "the group has no name"}
+		}
+		return &groupResource{b, name}, nil
+	case kmsg.ConfigResourceTypeClientMetrics:
+		if name == "" {
+			return nil, &configError{errInvalidRequest, "the subscription has no name"}
+		}
+		return &subscriptionResource{b, name}, nil
 	}
 	return nil, &configError{errInvalidRequest, fmt.Sprintf("configurations of %s are not supported", strings.ToLower(kind.String()))}
 }

@@ -51,6 +51,8 @@ const (
 	SourceDynamicBroker Source = 2
 	SourceStaticBroker  Source = 4
 	SourceDefault       Source = 5
+	SourceClientMetrics Source = 7
+	SourceGroup         Source = 8
 )
 
 // Errors that callers branch on.

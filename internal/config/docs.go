@@ -18,17 +18,11 @@ func Markdown() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Kind, docDefault(k), k.Allowed, dynamic, k.Doc)
 	}
 	b.WriteString(docsTopics)
-	b.WriteString("\n| key | type | default | allowed | default taken from | what it does |\n|---|---|---|---|---|---|\n")
-	for _, k := range topicKeys {
-		if k.Internal {
-			continue
-		}
-		var from []string
-		for _, s := range k.Synonyms {
-			from = append(from, "`"+s.Name+"`")
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Kind, docDefault(k), k.Allowed, strings.Join(from, ", "), k.Doc)
-	}
+	writeKeys(&b, topicKeys)
+	b.WriteString(docsGroups)
+	writeKeys(&b, groupKeys)
+	b.WriteString(docsClientMetrics)
+	writeKeys(&b, clientMetricsKeys)
 	b.WriteString(docsGateway)
 	b.WriteString("\n| key | type | default | allowed | while running | what it does |\n|---|---|---|---|---|---|\n")
 	for _, k := range GatewayKeys() {
@@ -39,6 +33,20 @@ func Markdown() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Kind, docDefault(k), k.Allowed, dynamic, k.Doc)
 	}
 	return b.String()
+}
+
+func writeKeys(b *strings.Builder, keys []*Key) {
+	b.WriteString("\n| key | type | default | allowed | default taken from | what it does |\n|---|---|---|---|---|---|\n")
+	for _, k := range keys {
+		if k.Internal {
+			continue
+		}
+		var from []string
+		for _, s := range k.Synonyms {
+			from = append(from, "`"+s.Name+"`")
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, k.Kind, docDefault(k), k.Allowed, strings.Join(from, ", "), k.Doc)
+	}
 }
 
 func docDefault(k *Key) string {
@@ -89,6 +97,19 @@ Where this broker differs, on purpose:
 - ` + "`min.insync.replicas`" + ` is always 1: there is one replica, and a refusal at once beats one at every produce request.
 - ` + "`flush.messages`, `flush.ms`, `segment.jitter.ms` and `preallocate`" + ` have their default only: no promise is made that is not kept.
 - Keys for replication throttles, compression levels and tiered copy lag do not exist.
+`
+
+const docsGroups = `
+## Group keys
+
+Set with IncrementalAlterConfigs or AlterConfigs (` + "`kafka-configs --entity-type groups`" + `), for groups that are there or not yet. What a group does not set comes from the broker; what it sets must be
+within the broker's ` + "`min`" + ` and ` + "`max`" + `, and a session longer than the time between two heartbeats. They are kept in ` + "`resource-configs.json`" + ` in the data directory.
+`
+
+const docsClientMetrics = `
+## Keys of subscriptions to clients' metrics
+
+` + "`kafka-configs --entity-type client-metrics`" + ` keeps and describes them, as Apache Kafka does. There is no receiver for the metrics themselves, so clients are not asked for any.
 `
 
 const docsGateway = `
