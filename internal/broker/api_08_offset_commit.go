@@ -14,7 +14,7 @@ import (
 
 func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.OffsetCommitRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrOffsetCommitResponse()
-	commit := &group.Commit{MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation}
+	commit := &group.Commit{MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation, Version: req.Version}
 	now := b.now()
 	var places []*kmsg.OffsetCommitResponseTopicPartition // where each offset's error goes
 	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))

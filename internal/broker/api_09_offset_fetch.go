@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -26,7 +27,7 @@ func (b *Broker) handleOffsetFetch(ctx context.Context, c *conn, req *kmsg.Offse
 
 // fetchOneGroup answers the versions with one group a request.
 func (b *Broker) fetchOneGroup(ctx context.Context, c *conn, req *kmsg.OffsetFetchRequest, resp *kmsg.OffsetFetchResponse) {
-	asked := kmsg.OffsetFetchRequestGroup{Group: req.Group}
+	asked := kmsg.OffsetFetchRequestGroup{Group: req.Group, MemberEpoch: -1}
 	if req.Topics != nil {
 		asked.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
 	}
@@ -69,8 +70,15 @@ func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetc
 		out.ErrorCode = errGroupAuthorization
 		return out
 	}
+	var refused error
 	err := b.groups.look(ctx, asked.Group, func(g *group.Group) {
-		if asked.Topics == nil {
+		if g != nil {
+			refused = g.Kind().CheckFetch(asked.MemberID, asked.MemberEpoch)
+		}
+		switch {
+		case refused != nil:
+			return
+		case asked.Topics == nil:
 			out.Topics = b.allOffsets(c, g, req.Version, req.RequireStable)
 			return
 		}
@@ -78,6 +86,7 @@ func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetc
 			out.Topics = append(out.Topics, b.topicOffsets(c, g, &asked.Topics[i], req.Version, req.RequireStable))
 		}
 	})
+	err = cmp.Or(err, refused)
 	out.ErrorCode = groupCode(err)
 	if err != nil {
 		out.Topics = nil

@@ -9,7 +9,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
-// DescribeGroups, versions 0 to 6. A group that does not exist is Dead before version 6 and an error from there on.
+// DescribeGroups, versions 0 to 6. A group that does not exist, or is of another kind than the classic one, is Dead before version 6 and an error from there on.
 
 func (b *Broker) handleDescribeGroups(ctx context.Context, c *conn, req *kmsg.DescribeGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeGroupsResponse()
@@ -23,10 +23,15 @@ func (b *Broker) handleDescribeGroups(ctx context.Context, c *conn, req *kmsg.De
 		}
 		err := b.groups.look(ctx, id, func(g *group.Group) {
 			if g == nil {
-				absentGroup(&out, req.Version)
+				absentGroup(&out, req.Version, "not found")
 				return
 			}
-			fillDescription(&out, g.Describe())
+			classic, ok := g.Kind().(*group.Classic)
+			if !ok {
+				absentGroup(&out, req.Version, "is not a classic group")
+				return
+			}
+			fillDescription(&out, classic.Describe())
 		})
 		if err != nil {
 			out.ErrorCode = groupCode(err)
@@ -39,10 +44,10 @@ func (b *Broker) handleDescribeGroups(ctx context.Context, c *conn, req *kmsg.De
 	return resp, nil
 }
 
-func absentGroup(out *kmsg.DescribeGroupsResponseGroup, version int16) {
+func absentGroup(out *kmsg.DescribeGroupsResponseGroup, version int16, why string) {
 	out.State = group.Dead.String()
 	if version >= 6 {
-		out.ErrorCode, out.ErrorMessage = errGroupIDNotFound, kmsg.StringPtr("Group "+out.Group+" not found.")
+		out.ErrorCode, out.ErrorMessage = errGroupIDNotFound, kmsg.StringPtr("Group "+out.Group+" "+why+".")
 	}
 }
 

@@ -11,9 +11,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
-// ListGroups, versions 0 to 5. All groups are of type "classic".
-
-const groupType = "classic"
+// ListGroups, versions 0 to 5.
 
 func (b *Broker) handleListGroups(ctx context.Context, c *conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListGroupsResponse()
@@ -25,12 +23,13 @@ func (b *Broker) handleListGroups(ctx context.Context, c *conn, req *kmsg.ListGr
 		if !all && !b.allowedGroup(c, acl.Describe, g.ID()) {
 			return
 		}
-		state := g.State().String()
-		if !wanted(req.StatesFilter, state) || !wanted(req.TypesFilter, groupType) {
+		k := g.Kind()
+		state, kind := k.State(), string(k.Type())
+		if !wanted(req.StatesFilter, state) || !wanted(req.TypesFilter, kind) {
 			return
 		}
 		out := kmsg.NewListGroupsResponseGroup()
-		out.Group, out.ProtocolType, out.GroupState, out.GroupType = g.ID(), g.ProtocolType(), state, groupType
+		out.Group, out.ProtocolType, out.GroupState, out.GroupType = g.ID(), k.ProtocolType(), state, kind
 		resp.Groups = append(resp.Groups, out)
 	})
 	if err != nil {

@@ -31,10 +31,9 @@ func (b *Broker) handleAddOffsetsToTxn(ctx context.Context, c *conn, req *kmsg.A
 
 // groupPartition is where the offsets of a group are kept.
 func (b *Broker) groupPartition(groupID string) (txn.TopicPartition, error) {
-	parts, err := b.groups.coordinators()
+	parts, err := b.groups.all()
 	if err != nil {
-		b.log.Error("no group coordinator", "group", groupID, "err", err)
 		return txn.TopicPartition{}, txn.ErrNotAvailable
 	}
-	return txn.TopicPartition{Topic: offsetsTopic, Partition: int32(groupPartition(groupID, len(parts)))}, nil
+	return txn.TopicPartition{Topic: offsetsTopic, Partition: int32(partitionOf(groupID, len(parts)))}, nil
 }

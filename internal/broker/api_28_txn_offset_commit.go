@@ -20,7 +20,7 @@ const firstOffsetsThatJoin = 5
 func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.TxnOffsetCommitRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrTxnOffsetCommitResponse()
 	commit := &group.TxnCommit{Producer: group.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch},
-		Commit: group.Commit{MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation}}
+		Commit: group.Commit{MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation, Version: req.Version}}
 	denied := errNone
 	switch {
 	case !b.allowedTransaction(c, acl.Write, req.TransactionalID):

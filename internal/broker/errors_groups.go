@@ -12,6 +12,7 @@ var groupErrors = []struct {
 	code int16
 }{
 	{errLoading, errCoordinatorLoading},
+	{errNotAvailable, errCoordinatorNotAvailable},
 	{errInvalidGroup, errInvalidGroupID},
 	{group.ErrNotAvailable, errCoordinatorNotAvailable},
 	{group.ErrIllegalGeneration, errIllegalGeneration},

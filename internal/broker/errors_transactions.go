@@ -25,6 +25,7 @@ var txnErrors = []struct {
 	code int16
 }{
 	{errLoading, errCoordinatorLoading},
+	{errNotAvailable, errCoordinatorNotAvailable},
 	{errNoTransactionalID, errInvalidRequest},
 	{txn.ErrNotAvailable, errCoordinatorNotAvailable},
 	{txn.ErrConcurrent, errConcurrentTransactions},

@@ -88,10 +88,11 @@ func (l *memoryLog) Offsets() partlog.Offsets {
 	return partlog.Offsets{LogEnd: l.end, HighWatermark: l.end, LastStable: l.end}
 }
 
-func serviceOn(t *testing.T, logs ...offsetsLog) *groupService {
+func serviceOn(t *testing.T, logs ...stateLog) *groupService {
 	cfg := config.NewBroker()
 	cfg.GroupInitialRebalanceDelay = 0
-	s := newGroupService(func() *config.Broker { return cfg }, func() ([]offsetsLog, error) { return logs, nil }, time.Now, slog.New(slog.DiscardHandler))
+	s := newGroupService(func() *config.Broker { return cfg }, time.Now, slog.New(slog.DiscardHandler))
+	s.make = func() ([]stateLog, error) { return logs, nil }
 	t.Cleanup(s.close)
 	s.start(logs)
 	return s
@@ -157,11 +158,11 @@ func TestCommitIsSyncedBeforeItsAnswer(t *testing.T) {
 			}
 		}
 		log.failSync = errors.New("disk on fire")
-		if err := s.commitOne("g", 9); !errors.Is(err, group.ErrNotAvailable) {
+		if err := s.commitOne("g", 9); !errors.Is(err, errNotAvailable) {
 			t.Errorf("a failed sync: %v", err)
 		}
 		log.failAppend, log.failSync = errors.New("disk full"), nil
-		if err := s.commitOne("g", 10); !errors.Is(err, group.ErrNotAvailable) {
+		if err := s.commitOne("g", 10); !errors.Is(err, errNotAvailable) {
 			t.Errorf("a failed append: %v", err)
 		}
 		if at := s.offsetOf(t, "g"); at != 9 {
@@ -203,7 +204,9 @@ func TestGroupsAreReadFromTheLog(t *testing.T) {
 
 // Offsets of Apache Kafka's transactions count once their transaction is committed; its batches may be compressed.
 func TestReplayOfTransactionsAndCodecs(t *testing.T) {
-	r := replay{groups: map[string]*group.Group{}, producers: map[int64]map[string]struct{}{}, config: func() group.Config { return group.Config{} }, now: time.Now()}
+	s := newGroupService(func() *config.Broker { return config.NewBroker() }, time.Now, slog.New(slog.DiscardHandler))
+	defer s.close()
+	r := s.newCoordinator(newCoordinator(s.ctx, s.topic, 0, &memoryLog{}, s.config, s.now, s.log))
 	value := func(offset int64) group.Record {
 		// Offset records are built by a group alone: let one build it.
 		g := group.New("g", func() group.Config { return group.Config{MaxMetadata: 10} }, time.Now())
@@ -222,7 +225,7 @@ func TestReplayOfTransactionsAndCodecs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.batch(&h, raw); err != nil {
+		if err := r.replay(&h, raw); err != nil {
 			t.Fatal(err)
 		}
 		next = h.LastOffset() + 1

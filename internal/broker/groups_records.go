@@ -3,7 +3,7 @@ package broker
 import (
 	"encoding/binary"
 	"errors"
-	"time"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -38,55 +38,75 @@ func encodeBatchOf(p *group.Producer, records []group.Record, nowMs int64) []byt
 	return out
 }
 
-// replay puts groups together from the batches of a log.
-type replay struct {
-	groups    map[string]*group.Group
-	producers map[int64]map[string]struct{} // with open transactions, and the groups that have offsets of them
-	config    func() group.Config
-	now       time.Time
-
-	unknown      int
-	firstUnknown error
-}
-
-func (r *replay) batch(h *batch.Header, raw []byte) error {
+func (c *groupCoordinator) replay(h *batch.Header, raw []byte) error {
 	return recordsOf(h, raw, func(key, value []byte) error {
 		if h.IsControl() {
-			r.endTransaction(h.ProducerID, key)
+			c.replayEnd(h.ProducerID, key)
 			return nil
 		}
 		e, err := group.ParseRecord(key, value)
 		switch {
 		case errors.Is(err, group.ErrUnknownRecord):
-			if r.unknown++; r.firstUnknown == nil {
-				r.firstUnknown = err
-			}
+			return c.replayKind(key, value)
 		case err != nil:
 			return err
 		case h.IsTransactional():
-			noteProducer(r.producers, h.ProducerID, e.Group)
-			r.group(e.Group).ReplayTransactional(h.ProducerID, e)
+			noteProducer(c.producers, h.ProducerID, e.Group)
+			c.group(e.Group).ReplayTransactional(h.ProducerID, e, c.now())
 		default:
-			r.group(e.Group).Replay(e)
+			c.group(e.Group).Replay(e, c.now())
 		}
 		return nil
 	})
 }
 
-// endTransaction lets the offsets of a transaction take effect, or drops them. The key of a marker is its version and its type: 0 abort, 1 commit.
-func (r *replay) endTransaction(producer int64, key []byte) {
-	commit := len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == batch.ControlCommit
-	for id := range r.producers[producer] {
-		r.group(id).ReplayEnd(producer, commit)
+// replayKind replays a record that belongs to another kind of group than the classic one.
+func (c *groupCoordinator) replayKind(key, value []byte) error {
+	unknown := fmt.Errorf("key %x: %w", key[:min(len(key), 2)], group.ErrUnknownRecord)
+	for i := range c.s.formats {
+		f := &c.s.formats[i]
+		id, r, err := f.Parse(key, value)
+		switch {
+		case errors.Is(err, group.ErrUnknownRecord):
+			unknown = err
+			continue
+		case err != nil:
+			return err
+		}
+		c.group(id).ReplayKind(f, r, c.now())
+		return nil
 	}
-	delete(r.producers, producer)
+	c.skip(unknown)
+	return nil
 }
 
-func (r *replay) group(id string) *group.Group {
-	g := r.groups[id]
+// replayEnd lets the offsets of a transaction take effect, or drops them. The key of a marker is its version and its type: 0 abort, 1 commit.
+func (c *groupCoordinator) replayEnd(producer int64, key []byte) {
+	commit := len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == batch.ControlCommit
+	for id := range c.producers[producer] {
+		c.group(id).ReplayEnd(producer, commit)
+	}
+	delete(c.producers, producer)
+}
+
+// group is the group of a record that is being replayed.
+func (c *groupCoordinator) group(id string) *group.Group {
+	g := c.groups[id]
 	if g == nil {
-		g = group.New(id, r.config, r.now)
-		r.groups[id] = g
+		g = group.New(id, c.groupConfig, c.now())
+		c.groups[id] = g
 	}
 	return g
+}
+
+func (c *groupCoordinator) loaded() {
+	for id, g := range c.groups {
+		if g.Disposable() {
+			delete(c.groups, id)
+			continue
+		}
+		g.Loaded(c.now())
+		at, ok := g.Deadline()
+		c.timers.set(id, at, ok)
+	}
 }

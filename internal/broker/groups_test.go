@@ -381,7 +381,7 @@ func TestClientVanishesWhileJoining(t *testing.T) {
 	<-parked
 	waitFor(t, "the broker to notice", func() bool {
 		n := -1
-		if err := b.groups.look(t.Context(), "g", func(g *group.Group) { n = g.Waiting() }); err != nil {
+		if err := b.groups.look(t.Context(), "g", func(g *group.Group) { n = g.Kind().(*group.Classic).Waiting() }); err != nil {
 			t.Fatal(err)
 		}
 		return n == 0
@@ -472,11 +472,11 @@ func TestOffsetAdmin(t *testing.T) {
 func TestGroupPartition(t *testing.T) {
 	// What Java gives for (name.hashCode() & 0x7fffffff) % 50; the hash of the fourth is the smallest int32.
 	for group, want := range map[string]int{"g1": 42, "test-group": 12, "ÄÖ": 40, "polygenelubricants": 0, "𝄞-group": 32} {
-		if got := groupPartition(group, 50); got != want {
+		if got := partitionOf(group, 50); got != want {
 			t.Errorf("%q: %d, want %d", group, got, want)
 		}
 	}
-	if got := groupPartition("g1", 4); got != 2 { // seen on a running Apache Kafka
+	if got := partitionOf("g1", 4); got != 2 { // seen on a running Apache Kafka
 		t.Errorf("g1 of 4: %d", got)
 	}
 }

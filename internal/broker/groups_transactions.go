@@ -13,7 +13,7 @@ import (
 
 // endTransaction writes a marker into a partition of __consumer_offsets, and lets the offsets that it decides take effect. It gives where the log ends then.
 func (s *groupService) endTransaction(ctx context.Context, partition int32, m *marker) (int64, error) {
-	parts, err := s.coordinators()
+	parts, err := s.all()
 	if err != nil {
 		return 0, err
 	}
@@ -27,25 +27,25 @@ func (s *groupService) endTransaction(ctx context.Context, partition int32, m *m
 	return end, errors.Join(err, failed)
 }
 
-func (c *coordinator) endTransaction(m *marker) (int64, error) {
+func (c *groupCoordinator) endTransaction(m *marker) (int64, error) {
 	if err := c.ready(); err != nil {
 		return 0, err
 	}
-	info, err := c.log.Append(m.batch(c.s.now()), partlog.Internal)
+	end, err := c.append(m.batch(c.now()))
 	if err != nil {
 		return 0, err
 	}
 	for id := range c.producers[m.producer.ID] {
 		if g := c.groups[id]; g != nil {
-			c.settle(id, g, g.Step(c.s.now(), group.EndTransaction{ProducerID: m.producer.ID, Commit: m.commit}))
+			c.settle(id, g, g.Step(c.now(), group.EndTransaction{ProducerID: m.producer.ID, Commit: m.commit}))
 		}
 	}
 	delete(c.producers, m.producer.ID)
-	return info.LastOffset + 1, nil
+	return end, nil
 }
 
 // noteProducer remembers that a group has offsets of a producer's open transaction.
-func (c *coordinator) noteProducer(producerID int64, group string) {
+func (c *groupCoordinator) noteProducer(producerID int64, group string) {
 	noteProducer(c.producers, producerID, group)
 }
 
@@ -59,7 +59,7 @@ func noteProducer(producers map[int64]map[string]struct{}, producerID int64, gro
 // commitTransactional lets a TxnCommit take effect; guard is from before its transaction was found to be open, absent is the error for a member of a group that
 // is not there.
 func (s *groupService) commitTransactional(ctx context.Context, groupID string, commit *group.TxnCommit, guard partlog.Guard, absent error) group.CommitResult {
-	c, err := s.coordinator(groupID)
+	c, err := s.of(groupID)
 	if err != nil {
 		return group.CommitResult{Err: err}
 	}
@@ -72,18 +72,12 @@ func (s *groupService) commitTransactional(ctx context.Context, groupID string, 
 	if err != nil {
 		return group.CommitResult{Err: err}
 	}
-	select {
-	case a := <-k.answer:
-		if a.end > 0 && s.config().AcksAllSync {
-			if err := c.log.Sync(ctx, a.end); err != nil {
-				s.log.Error("syncing the log of group offsets", "group", groupID, "err", err)
-				return group.CommitResult{Err: group.ErrNotAvailable}
-			}
-		}
-		return a.result.(group.CommitResult)
-	case <-ctx.Done():
-		return group.CommitResult{Err: ctx.Err()}
-	case <-s.ctx.Done():
-		return group.CommitResult{Err: group.ErrNotAvailable}
+	a, err := answerOf(ctx, c.coordinator, k.answer)
+	if err == nil {
+		err = c.synced(ctx, groupID, a.end)
 	}
+	if err != nil {
+		return group.CommitResult{Err: err}
+	}
+	return a.result.(group.CommitResult)
 }

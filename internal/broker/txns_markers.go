@@ -29,12 +29,12 @@ const markRetry = 100 * time.Millisecond
 // committed will find it. A partition that does not take its marker holds up the end, not the answer: the transaction is decided.
 func (c *txnCoordinator) finish(id string, m txn.Markers, a txnAnswer, replies []txn.Reply) {
 	c.s.done.Go(func() {
-		ctx := c.s.ctx
-		if c.s.config().AcksAllSync {
+		ctx := c.ctx
+		if c.config().AcksAllSync {
 			// A marker must not outlive the record that decides the transaction.
 			if err := c.log.Sync(ctx, a.end); err != nil {
 				if ctx.Err() == nil {
-					c.s.log.Error("syncing the log of transactions", "transactional.id", id, "err", err)
+					c.logger.Error("syncing the log of transactions", "transactional.id", id, "err", err)
 				}
 				for i := range replies {
 					replies[i].Result = txn.Refused(replies[i].Result, txn.ErrNotAvailable)
@@ -60,7 +60,7 @@ func (c *txnCoordinator) finish(id string, m txn.Markers, a txnAnswer, replies [
 			}
 		}
 		if err := c.do(ctx, func() { c.step(id, false, txn.Complete{Producer: m.Producer}) }); err != nil && ctx.Err() == nil {
-			c.s.log.Error("completing a transaction", "transactional.id", id, "err", err)
+			c.logger.Error("completing a transaction", "transactional.id", id, "err", err)
 		}
 	})
 }
@@ -85,7 +85,7 @@ func (w *markerWork) append(ctx context.Context) {
 		switch {
 		case err != nil:
 			w.failed(ctx, tp, err)
-		case sync != nil && w.c.s.config().AcksAllSync:
+		case sync != nil && w.c.config().AcksAllSync:
 			w.unsynced[tp] = sync
 		}
 	}
@@ -111,7 +111,7 @@ func (w *markerWork) failed(ctx context.Context, tp txn.TopicPartition, err erro
 	w.left = append(w.left, tp)
 	if !w.warned && ctx.Err() == nil {
 		w.warned = true
-		w.c.s.log.Error("a transaction cannot be completed yet", "transactional.id", w.id, "topic", tp.Topic, "partition", tp.Partition, "err", err)
+		w.c.logger.Error("a transaction cannot be completed yet", "transactional.id", w.id, "topic", tp.Topic, "partition", tp.Partition, "err", err)
 	}
 }
 

@@ -18,7 +18,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 			for i := range members {
 				g.Step(t0, join(i, fmt.Sprint(i)))
 			}
-			beat := &Heartbeat{MemberID: "0", Generation: g.generation}
+			beat := &Heartbeat{MemberID: "0", Generation: g.classic().generation}
 			b.ReportAllocs()
 			for b.Loop() {
 				g.Step(t0, beat)

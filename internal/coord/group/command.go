@@ -5,6 +5,11 @@ import "time"
 // Command is what Step takes. Each names the reply it leads to; Token comes back with it.
 type Command interface{ isCommand() }
 
+// Own makes a struct that embeds it a command of a kind from another package.
+type Own struct{}
+
+func (Own) isCommand() {}
+
 // Join is JoinGroup; the reply is a JoinResult. The group keeps the metadata, so it must not alias a request's frame.
 type Join struct {
 	Token        any
@@ -53,6 +58,7 @@ type Commit struct {
 	Token                any
 	MemberID, InstanceID string
 	Generation           int32
+	Version              int16 // of the request
 	Offsets              []OffsetOf
 }
 
@@ -96,7 +102,10 @@ func (Tick) isCommand()           {}
 func (Expire) isCommand()         {}
 
 // Result is what a reply says.
-type Result interface{ failed(error) Result }
+type Result interface {
+	// Failed is what is said instead if the records of the step could not be appended.
+	Failed(error) Result
+}
 
 type JoinResult struct {
 	Err            error
@@ -137,14 +146,14 @@ type CommitResult struct {
 
 type DeleteResult struct{ Err error }
 
-func (r JoinResult) failed(err error) Result {
+func (r JoinResult) Failed(err error) Result {
 	return JoinResult{Err: err, MemberID: r.MemberID, Generation: -1}
 }
-func (SyncResult) failed(err error) Result      { return SyncResult{Err: err} }
-func (HeartbeatResult) failed(err error) Result { return HeartbeatResult{Err: err} }
-func (LeaveResult) failed(err error) Result     { return LeaveResult{Err: err} }
-func (r CommitResult) failed(err error) Result  { return CommitResult{Err: err} }
-func (DeleteResult) failed(err error) Result    { return DeleteResult{Err: err} }
+func (SyncResult) Failed(err error) Result      { return SyncResult{Err: err} }
+func (HeartbeatResult) Failed(err error) Result { return HeartbeatResult{Err: err} }
+func (LeaveResult) Failed(err error) Result     { return LeaveResult{Err: err} }
+func (r CommitResult) Failed(err error) Result  { return CommitResult{Err: err} }
+func (DeleteResult) Failed(err error) Result    { return DeleteResult{Err: err} }
 
 // Reply is the answer to the command with the same Token.
 type Reply struct {
@@ -160,10 +169,14 @@ type Output struct {
 	// Producer is whose transaction the records belong to; nil: nobody's.
 	Producer *Producer
 
-	undo       func(*Output)
+	undo       []func(*Output)
 	superseded []*pendingOffset
 }
 
-func (o *Output) reply(token any, r Result) {
+// Reply answers the command with the token.
+func (o *Output) Reply(token any, r Result) {
 	o.Replies = append(o.Replies, Reply{token, r})
 }
+
+// OnFailure has undo called if the records cannot be appended. What it adds to its Output is sent then. The last one is called first.
+func (o *Output) OnFailure(undo func(*Output)) { o.undo = append(o.undo, undo) }

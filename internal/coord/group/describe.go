@@ -15,7 +15,7 @@ type MemberDescription struct {
 }
 
 // Describe returns what is to be told of the group. The bytes in it must not be changed.
-func (g *Group) Describe() Description {
+func (g *Classic) Describe() Description {
 	d := Description{State: g.state, ProtocolType: g.protocolType}
 	if g.state == Stable {
 		d.Protocol = g.protocol
@@ -30,11 +30,11 @@ func (g *Group) Describe() Description {
 	return d
 }
 
-// ProtocolType is what kind of members the group has: "consumer", "connect"; "" if it never had any.
-func (g *Group) ProtocolType() string { return g.protocolType }
+// ProtocolType is what the members are: "consumer", "connect"; "" if there never was any.
+func (g *Classic) ProtocolType() string { return g.protocolType }
 
 // Waiting is how many requests are parked.
-func (g *Group) Waiting() int {
+func (g *Classic) Waiting() int {
 	n := 0
 	for _, m := range g.members {
 		if m.joining != nil || m.syncing != nil {

@@ -1,5 +1,5 @@
-// Package group is the classic group protocol of Kafka (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) with its committed offsets, as a state
-// machine without clock, goroutine, socket or file. Group.Step takes the time and a command and gives replies and records; a record that is
+// Package group is a group of Kafka: its committed offsets, and its membership, which is of a Kind. The kind of the classic protocol (JoinGroup, SyncGroup,
+// Heartbeat, LeaveGroup) is here, others have packages of their own that import this one. A group is a state machine without clock, goroutine, socket or file. Group.Step takes the time and a command and gives replies and records; a record that is
 // replayed leads to the same state.
 //
 // The caller (internal/broker) appends the records of an Output before it sends its replies, tells Failed if that cannot be done, and sends Tick
@@ -10,8 +10,6 @@ package group
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -34,27 +32,6 @@ var (
 	ErrUnknownTopicOrPart = errors.New("unknown topic or partition")
 )
 
-// State of a group, by Kafka's names.
-type State int8
-
-const (
-	Empty State = iota
-	PreparingRebalance
-	CompletingRebalance
-	Stable
-	Dead
-)
-
-func (s State) String() string {
-	return [...]string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"}[s]
-}
-
-// newMemberTimeout: a member that has just been added is kept this long without a sign of life while its JoinGroup is parked.
-const newMemberTimeout = 5 * time.Minute
-
-// maxPending bounds the ids that a group has given out and that were not used yet: group.max.size does not count them.
-const maxPending = 10_000
-
 // Config is what a group needs of the broker's configuration.
 type Config struct {
 	MinSession, MaxSession time.Duration
@@ -64,215 +41,40 @@ type Config struct {
 	OffsetsRetention       time.Duration
 }
 
-// Group is one group. Its methods must not be called concurrently.
+// Group is one group: the offsets that are committed for it, and its membership, which is of one kind at a time. Its methods must not be called
+// concurrently.
 type Group struct {
 	id     string
 	config func() Config
-
-	state State
-	since time.Time
-
-	protocolType string // "" for a group that never had a member
-	generation   int32
-	protocol     string // chosen by the members, "" before that
-	leader       string
-
-	members map[string]*member
-	order   []string             // member ids in the order of joining; makes every choice repeatable
-	static  map[string]string    // instance id to member id
-	pending map[string]time.Time // ids that were given out (KIP-394) and must be used by then
-
-	// While preparing: join is when the phase ends. initial is the phase of a group that was empty: it ends at join, or is prolonged while
-	// members keep arriving, at most by budget in all.
-	join    time.Time
-	initial bool
-	arrived bool
-	budget  time.Duration
-
-	// Since the last join phase: the members that have not asked for their assignment yet, and when they are given up.
-	syncing map[string]struct{}
-	sync    time.Time
+	kind   Kind
 
 	offsets map[TopicPartition]Offset
 	// pendingTxn are the offsets of transactions that are open, by producer id.
 	pendingTxn map[int64]map[TopicPartition]*pendingOffset
 	places     uint64 // how many pending offsets there have been
-
-	// subscribed are the topics that the members of a "consumer" group subscribe to; nil if that is not known.
-	subscribed map[string]struct{}
 }
 
-// member is one member of a group. join and sync are its parked requests.
-type member struct {
-	id, clientID, clientHost string
-	instance                 string // "" for a dynamic member
-	session, rebalance       time.Duration
-	protocols                []Protocol
-	assignment               []byte
-
-	joining *Join
-	syncing any // token of a parked Sync, nil if there is none
-	isNew   bool
-	expires time.Time
-}
-
-// New makes an empty group. config is asked at each step, so that it may change.
+// New makes an empty group, of the classic kind until a command or a record makes it another. config is asked at each step, so that it may change.
 func New(id string, config func() Config, now time.Time) *Group {
-	return &Group{id: id, config: config, since: now, members: map[string]*member{}, static: map[string]string{}, pending: map[string]time.Time{},
-		syncing: map[string]struct{}{}, offsets: map[TopicPartition]Offset{}, pendingTxn: map[int64]map[TopicPartition]*pendingOffset{}}
+	return &Group{id: id, config: config, kind: newClassic(id, config, now), offsets: map[TopicPartition]Offset{}, pendingTxn: map[int64]map[TopicPartition]*pendingOffset{}}
 }
 
 // ID is the group's name.
 func (g *Group) ID() string { return g.id }
 
-// State is where the group stands.
-func (g *Group) State() State { return g.state }
+// Kind is the group's membership.
+func (g *Group) Kind() Kind { return g.kind }
+
+// Dead tells whether the group was deleted.
+func (g *Group) Dead() bool {
+	c, ok := g.kind.(*Classic)
+	return ok && c.state == Dead
+}
 
 // Disposable tells whether nothing would be lost if the group were forgotten: it has no member, no pending one, no offset and no record.
 func (g *Group) Disposable() bool {
-	return g.state == Dead || g.state == Empty && len(g.members) == 0 && len(g.pending) == 0 && len(g.offsets) == 0 && len(g.pendingTxn) == 0 && g.generation == 0
+	return g.Dead() || g.kind.Disposable() && len(g.offsets) == 0 && len(g.pendingTxn) == 0
 }
 
 // Deadline is when Tick is due. ok is false while nothing can happen by itself.
-func (g *Group) Deadline() (at time.Time, ok bool) {
-	earliest := func(t time.Time) {
-		if !ok || t.Before(at) {
-			at, ok = t, true
-		}
-	}
-	for _, m := range g.members {
-		if !m.satisfied() {
-			earliest(m.expires)
-		}
-	}
-	for _, t := range g.pending {
-		earliest(t)
-	}
-	switch g.state {
-	case PreparingRebalance:
-		earliest(g.join)
-	case CompletingRebalance, Stable:
-		if len(g.syncing) > 0 {
-			earliest(g.sync)
-		}
-	}
-	return at, ok
-}
-
-// satisfied: a member that waits for an answer of ours need not show signs of life, except a new one, which nobody may be left behind.
-func (m *member) satisfied() bool {
-	return !m.isNew && (m.joining != nil || m.syncing != nil)
-}
-
-func (g *Group) transition(to State, now time.Time) {
-	g.state, g.since = to, now
-}
-
-func (g *Group) add(m *member) {
-	g.members[m.id] = m
-	g.order = append(g.order, m.id)
-	if m.instance != "" {
-		g.static[m.instance] = m.id
-	}
-	delete(g.pending, m.id)
-	if g.leader == "" {
-		g.leader = m.id
-	}
-}
-
-// drop takes a member out without deciding what follows. A parked request of its own must have been answered.
-func (g *Group) drop(id string) {
-	m := g.members[id]
-	if m == nil {
-		return
-	}
-	delete(g.members, id)
-	delete(g.syncing, id)
-	g.order = slices.DeleteFunc(g.order, func(o string) bool { return o == id })
-	if m.instance != "" && g.static[m.instance] == id {
-		delete(g.static, m.instance)
-	}
-	if g.leader == id {
-		g.leader = ""
-		if len(g.order) > 0 {
-			g.leader = g.order[0]
-		}
-	}
-}
-
-// each calls fn for the members in the order of joining. fn may drop the member.
-func (g *Group) each(fn func(*member)) {
-	for _, id := range slices.Clone(g.order) {
-		if m := g.members[id]; m != nil {
-			fn(m)
-		}
-	}
-}
-
-// Protocol is one way of assigning that a member offers, with what it tells the leader for it.
-type Protocol struct {
-	Name     string
-	Metadata []byte
-}
-
-// votes are the protocols that all members offer, with the number of members that would choose each one first among them.
-func (g *Group) votes() map[string]int {
-	offers := map[string]int{}
-	for _, m := range g.members {
-		for _, p := range m.protocols {
-			offers[p.Name]++
-		}
-	}
-	votes := map[string]int{}
-	for name, n := range offers {
-		if n == len(g.members) {
-			votes[name] = 0
-		}
-	}
-	for _, m := range g.members {
-		for _, p := range m.protocols {
-			if _, ok := votes[p.Name]; ok {
-				votes[p.Name]++
-				break
-			}
-		}
-	}
-	return votes
-}
-
-// choose is the protocol with the most votes; among equals the first by name.
-func (g *Group) choose() string {
-	votes := g.votes()
-	best := ""
-	for _, name := range slices.Sorted(maps.Keys(votes)) {
-		if best == "" || votes[name] > votes[best] {
-			best = name
-		}
-	}
-	return best
-}
-
-// supports tells whether someone offering these could join: a protocol of the same type that everybody else has as well.
-func (g *Group) supports(protocolType string, protocols []Protocol) bool {
-	if len(g.members) == 0 {
-		return protocolType != "" && len(protocols) > 0
-	}
-	if protocolType != g.protocolType {
-		return false
-	}
-	votes := g.votes()
-	return slices.ContainsFunc(protocols, func(p Protocol) bool { _, ok := votes[p.Name]; return ok })
-}
-
-func (m *member) metadata(protocol string) []byte {
-	for _, p := range m.protocols {
-		if p.Name == protocol {
-			return p.Metadata
-		}
-	}
-	return nil
-}
-
-func sameProtocols(a, b []Protocol) bool {
-	return slices.EqualFunc(a, b, func(x, y Protocol) bool { return x.Name == y.Name && slices.Equal(x.Metadata, y.Metadata) })
-}
+func (g *Group) Deadline() (at time.Time, ok bool) { return g.kind.Deadline() }

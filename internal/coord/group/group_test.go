@@ -105,13 +105,13 @@ func (r *rig) rejoin(id string, change func(*Join)) int {
 }
 
 func (r *rig) sync(id string, assignments map[string][]byte) int {
-	s := &Sync{Token: r.token(), MemberID: id, Generation: r.g.generation, Assignments: assignments}
+	s := &Sync{Token: r.token(), MemberID: id, Generation: r.g.classic().generation, Assignments: assignments}
 	r.do(s)
 	return s.Token.(int)
 }
 
 func (r *rig) beat(id string) error {
-	h := &Heartbeat{Token: r.token(), MemberID: id, Generation: r.g.generation}
+	h := &Heartbeat{Token: r.token(), MemberID: id, Generation: r.g.classic().generation}
 	r.do(h)
 	return r.got[h.Token].(HeartbeatResult).Err
 }
@@ -159,8 +159,8 @@ func (r *rig) waits(token int) {
 
 func (r *rig) inState(s State) {
 	r.t.Helper()
-	if r.g.state != s {
-		r.t.Fatalf("state %s, want %s", r.g.state, s)
+	if r.g.classic().state != s {
+		r.t.Fatalf("state %s, want %s", r.g.classic().state, s)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestTwoMembers(t *testing.T) {
 	if err := r.beat("a"); err != nil {
 		t.Fatal(err)
 	}
-	d := r.g.Describe()
+	d := r.g.classic().Describe()
 	if d.State != Stable || d.Protocol != "range" || len(d.Members) != 2 || string(d.Members[1].Assignment) != "B" || d.Members[0].ClientHost != "/h" {
 		t.Errorf("described as %+v", d)
 	}
@@ -345,8 +345,8 @@ func TestSessionEnds(t *testing.T) {
 	}
 	r.pass(time.Minute) // the rest leaves in silence
 	r.inState(Empty)
-	if r.g.generation != 4 {
-		t.Errorf("generation %d", r.g.generation)
+	if r.g.classic().generation != 4 {
+		t.Errorf("generation %d", r.g.classic().generation)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestLeave(t *testing.T) {
 	token = r.token()
 	r.do(&Leave{Token: token, Members: []LeaveMember{{MemberID: "a"}}})
 	r.inState(Empty)
-	if len(r.g.members) != 0 || r.g.leader != "" || r.g.protocolType != "consumer" {
+	if len(r.g.classic().members) != 0 || r.g.classic().leader != "" || r.g.classic().protocolType != "consumer" {
 		t.Errorf("left over: %+v", r.g)
 	}
 }
@@ -488,3 +488,6 @@ func TestDisposable(t *testing.T) {
 		t.Error("a stable group is disposable")
 	}
 }
+
+// classic is the membership of a group that has never been of another kind.
+func (g *Group) classic() *Classic { return g.kind.(*Classic) }

@@ -22,10 +22,12 @@ type history struct {
 
 func (h *history) command() Command {
 	member := func() string {
-		return rapid.SampledFrom(append(slices.Clone(h.g.order), "stranger")).Draw(h.rt, "member")
+		return rapid.SampledFrom(append(slices.Clone(h.g.classic().order), "stranger")).Draw(h.rt, "member")
 	}
 	instance := func() string { return rapid.SampledFrom([]string{"", "", "", "i", "j"}).Draw(h.rt, "instance") }
-	generation := func() int32 { return h.g.generation - int32(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(h.rt, "stale")) }
+	generation := func() int32 {
+		return h.g.classic().generation - int32(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(h.rt, "stale"))
+	}
 	token := h.token()
 	switch rapid.IntRange(0, 11).Draw(h.rt, "command") {
 	case 0, 1, 2:
@@ -38,14 +40,14 @@ func (h *history) command() Command {
 		j.Rebalance = time.Duration(rapid.IntRange(1, 20).Draw(h.rt, "rebalance")) * time.Second
 		return j
 	case 3, 4:
-		ids := append(slices.Clone(h.g.order), "stranger")
-		for id := range h.g.pending {
+		ids := append(slices.Clone(h.g.classic().order), "stranger")
+		for id := range h.g.classic().pending {
 			ids = append(ids, id)
 		}
 		slices.Sort(ids)
 		id := rapid.SampledFrom(ids).Draw(h.rt, "rejoin")
 		j := join(token, id)
-		if m := h.g.members[id]; m != nil {
+		if m := h.g.classic().members[id]; m != nil {
 			j.InstanceID = m.instance
 		}
 		if rapid.Bool().Draw(h.rt, "other") {
@@ -54,8 +56,8 @@ func (h *history) command() Command {
 		return j
 	case 5, 6:
 		s := &Sync{Token: token, MemberID: member(), Generation: generation(), Assignments: map[string][]byte{}}
-		if s.MemberID == h.g.leader {
-			for _, id := range h.g.order {
+		if s.MemberID == h.g.classic().leader {
+			for _, id := range h.g.classic().order {
 				s.Assignments[id] = []byte(id)
 			}
 		}
@@ -108,7 +110,7 @@ func (h *history) step() {
 			delete(h.parkedBy, token)
 		}
 	}
-	if h.g.State() == Dead { // as a coordinator does
+	if h.g.classic().state == Dead { // as a coordinator does
 		h.g = New("g", func() Config { return h.cfg }, h.now)
 		h.generation = 0
 	}
@@ -123,23 +125,23 @@ func (h *history) park(token any, what string) {
 
 func (h *history) hold() {
 	g := h.g
-	if g.generation < h.generation {
-		h.rt.Fatalf("generation went from %d back to %d", h.generation, g.generation)
+	if g.classic().generation < h.generation {
+		h.rt.Fatalf("generation went from %d back to %d", h.generation, g.classic().generation)
 	}
-	h.generation = g.generation
-	if len(g.order) != len(g.members) {
-		h.rt.Fatalf("%d members, %d in order", len(g.members), len(g.order))
+	h.generation = g.classic().generation
+	if len(g.classic().order) != len(g.classic().members) {
+		h.rt.Fatalf("%d members, %d in order", len(g.classic().members), len(g.classic().order))
 	}
 	parked := 0
-	for id, m := range g.members {
-		if m.id != id || m.instance != "" && g.static[m.instance] != id {
-			h.rt.Fatalf("member %s is known as %s, instance %q of %q", m.id, id, m.instance, g.static[m.instance])
+	for id, m := range g.classic().members {
+		if m.id != id || m.instance != "" && g.classic().static[m.instance] != id {
+			h.rt.Fatalf("member %s is known as %s, instance %q of %q", m.id, id, m.instance, g.classic().static[m.instance])
 		}
-		if m.joining != nil && g.state != PreparingRebalance {
-			h.rt.Fatalf("%s has a parked join in state %s", id, g.state)
+		if m.joining != nil && g.classic().state != PreparingRebalance {
+			h.rt.Fatalf("%s has a parked join in state %s", id, g.classic().state)
 		}
-		if m.syncing != nil && g.state != CompletingRebalance {
-			h.rt.Fatalf("%s has a parked sync in state %s", id, g.state)
+		if m.syncing != nil && g.classic().state != CompletingRebalance {
+			h.rt.Fatalf("%s has a parked sync in state %s", id, g.classic().state)
 		}
 		for _, token := range []any{m.syncing, joinToken(m)} {
 			if token == nil {
@@ -154,23 +156,23 @@ func (h *history) hold() {
 	if parked != len(h.parkedBy) {
 		h.rt.Fatalf("%d requests are parked, %d wait: %v", parked, len(h.parkedBy), h.parkedBy)
 	}
-	switch g.state {
+	switch g.classic().state {
 	case Empty:
-		if len(g.members) != 0 || g.leader != "" {
-			h.rt.Fatalf("empty with %d members, leader %q", len(g.members), g.leader)
+		if len(g.classic().members) != 0 || g.classic().leader != "" {
+			h.rt.Fatalf("empty with %d members, leader %q", len(g.classic().members), g.classic().leader)
 		}
 	case Stable, CompletingRebalance:
-		if g.members[g.leader] == nil {
-			h.rt.Fatalf("%s without its leader %q", g.state, g.leader)
+		if g.classic().members[g.classic().leader] == nil {
+			h.rt.Fatalf("%s without its leader %q", g.classic().state, g.classic().leader)
 		}
-		if _, ok := g.votes()[g.protocol]; !ok && g.state == Stable {
-			h.rt.Fatalf("protocol %q is not everybody's", g.protocol)
+		if _, ok := g.classic().votes()[g.classic().protocol]; !ok && g.classic().state == Stable {
+			h.rt.Fatalf("protocol %q is not everybody's", g.classic().protocol)
 		}
 	}
-	if _, ok := g.Deadline(); !ok && (len(g.members) > 0 || len(g.pending) > 0) {
-		h.rt.Fatalf("%d members and no deadline in state %s", len(g.members), g.state)
+	if _, ok := g.Deadline(); !ok && (len(g.classic().members) > 0 || len(g.classic().pending) > 0) {
+		h.rt.Fatalf("%d members and no deadline in state %s", len(g.classic().members), g.classic().state)
 	}
-	if g.state == Stable && len(h.log) > 0 {
+	if g.classic().state == Stable && len(h.log) > 0 {
 		h.holdReplay()
 	}
 }
@@ -183,13 +185,13 @@ func (h *history) holdReplay() {
 		if err != nil {
 			h.rt.Fatal(err)
 		}
-		g.Replay(e)
+		g.Replay(e, t0)
 	}
-	if g.generation != h.g.generation || g.leader != h.g.leader || !slices.Equal(g.Offsets(), h.g.Offsets()) {
-		h.rt.Fatalf("replayed: generation %d leader %s offsets %v, is: %d %s %v", g.generation, g.leader, g.Offsets(), h.g.generation, h.g.leader, h.g.Offsets())
+	if g.classic().generation != h.g.classic().generation || g.classic().leader != h.g.classic().leader || !slices.Equal(g.Offsets(), h.g.Offsets()) {
+		h.rt.Fatalf("replayed: generation %d leader %s offsets %v, is: %d %s %v", g.classic().generation, g.classic().leader, g.Offsets(), h.g.classic().generation, h.g.classic().leader, h.g.Offsets())
 	}
-	for id, m := range h.g.members {
-		if r := g.members[id]; r == nil || !bytes.Equal(r.assignment, m.assignment) {
+	for id, m := range h.g.classic().members {
+		if r := g.classic().members[id]; r == nil || !bytes.Equal(r.assignment, m.assignment) {
 			h.rt.Fatalf("member %s was replayed as %+v, is %+v", id, r, m)
 		}
 	}
@@ -219,12 +221,12 @@ func TestHistories(t *testing.T) {
 				rt.Fatalf("%s %v was never answered", h.parkedBy[token], token)
 			}
 		}
-		if n := len(h.g.members); n != 0 {
+		if n := len(h.g.classic().members); n != 0 {
 			rt.Fatalf("%d members live without a sign of life", n)
 		}
 		// And is of use again.
-		if len(h.g.pending) != 0 {
-			rt.Fatalf("ids are pending for ever: %v", h.g.pending)
+		if len(h.g.classic().pending) != 0 {
+			rt.Fatalf("ids are pending for ever: %v", h.g.classic().pending)
 		}
 		j := h.joinNew("last", nil)
 		h.pass(10 * time.Second)

@@ -2,8 +2,8 @@ package group
 
 import "time"
 
-func (g *Group) stepJoin(now time.Time, c *Join, o *Output) {
-	fail := func(err error) { o.reply(c.Token, JoinResult{Err: err, MemberID: c.MemberID, Generation: -1}) }
+func (g *Classic) stepJoin(now time.Time, c *Join, o *Output) {
+	fail := func(err error) { o.Reply(c.Token, JoinResult{Err: err, MemberID: c.MemberID, Generation: -1}) }
 	cfg := g.config()
 	switch {
 	case c.Session < cfg.MinSession || c.Session > cfg.MaxSession:
@@ -24,7 +24,7 @@ func (g *Group) stepJoin(now time.Time, c *Join, o *Output) {
 }
 
 // accepts holds group.max.size. Ids that were given out and not used yet do not count, but whoever uses one is counted then.
-func (g *Group) accepts(c *Join, maxSize int) bool {
+func (g *Classic) accepts(c *Join, maxSize int) bool {
 	m := g.members[c.MemberID]
 	switch g.state {
 	case PreparingRebalance:
@@ -35,7 +35,7 @@ func (g *Group) accepts(c *Join, maxSize int) bool {
 	return true
 }
 
-func (g *Group) joined() int {
+func (g *Classic) joined() int {
 	n := 0
 	for _, m := range g.members {
 		if m.joining != nil {
@@ -45,21 +45,21 @@ func (g *Group) joined() int {
 	return n
 }
 
-func (g *Group) joinNew(now time.Time, c *Join, o *Output) {
+func (g *Classic) joinNew(now time.Time, c *Join, o *Output) {
 	switch {
 	case c.InstanceID != "" && g.static[c.InstanceID] != "":
 		g.replaceStatic(now, c, o)
 	case c.InstanceID == "" && c.RequireKnownID && len(g.pending) >= maxPending:
-		o.reply(c.Token, JoinResult{Err: ErrMaxSize, Generation: -1})
+		o.Reply(c.Token, JoinResult{Err: ErrMaxSize, Generation: -1})
 	case c.InstanceID == "" && c.RequireKnownID:
 		g.pending[c.NewMemberID] = now.Add(c.Session)
-		o.reply(c.Token, JoinResult{Err: ErrMemberIDRequired, MemberID: c.NewMemberID, Generation: -1})
+		o.Reply(c.Token, JoinResult{Err: ErrMemberIDRequired, MemberID: c.NewMemberID, Generation: -1})
 	default:
 		g.addMember(now, c.NewMemberID, c, o)
 	}
 }
 
-func (g *Group) joinKnown(now time.Time, c *Join, o *Output) error {
+func (g *Classic) joinKnown(now time.Time, c *Join, o *Output) error {
 	if _, ok := g.pending[c.MemberID]; ok && c.InstanceID == "" {
 		g.addMember(now, c.MemberID, c, o)
 		return nil
@@ -81,7 +81,7 @@ func (g *Group) joinKnown(now time.Time, c *Join, o *Output) error {
 		}
 		// The answer to its last JoinGroup was lost: it is given again.
 		m.alive(now)
-		o.reply(c.Token, g.joinResult(m, m.id == g.leader))
+		o.Reply(c.Token, g.joinResult(m, m.id == g.leader))
 	case Stable:
 		if m.id == g.leader || !same {
 			g.park(now, m, c, o)
@@ -89,14 +89,14 @@ func (g *Group) joinKnown(now time.Time, c *Join, o *Output) error {
 			break
 		}
 		m.alive(now)
-		o.reply(c.Token, g.joinResult(m, false))
+		o.Reply(c.Token, g.joinResult(m, false))
 	default:
 		return ErrUnknownMember
 	}
 	return nil
 }
 
-func (g *Group) addMember(now time.Time, id string, c *Join, o *Output) {
+func (g *Classic) addMember(now time.Time, id string, c *Join, o *Output) {
 	m := &member{id: id, instance: c.InstanceID, isNew: true}
 	if len(g.members) == 0 {
 		g.protocolType = c.ProtocolType
@@ -108,7 +108,7 @@ func (g *Group) addMember(now time.Time, id string, c *Join, o *Output) {
 }
 
 // park keeps a JoinGroup until the group is together. An older one of the same member can only come from a connection that it has given up.
-func (g *Group) park(now time.Time, m *member, c *Join, o *Output) {
+func (g *Classic) park(now time.Time, m *member, c *Join, o *Output) {
 	m.unpark(ErrRebalance, o)
 	m.clientID, m.clientHost = c.ClientID, c.ClientHost
 	m.session, m.rebalance, m.protocols = c.Session, c.Rebalance, c.Protocols
@@ -119,7 +119,7 @@ func (g *Group) park(now time.Time, m *member, c *Join, o *Output) {
 }
 
 // replaceStatic: an instance has been started again, or twice. The newer one takes its place and its assignment; the older one is fenced.
-func (g *Group) replaceStatic(now time.Time, c *Join, o *Output) {
+func (g *Classic) replaceStatic(now time.Time, c *Join, o *Output) {
 	old := g.members[g.static[c.InstanceID]]
 	wasLeader := old.id == g.leader
 	g.each(func(m *member) {
@@ -145,9 +145,9 @@ func (g *Group) replaceStatic(now time.Time, c *Join, o *Output) {
 				r.Leader = before.id
 			}
 		}
-		o.reply(c.Token, r)
+		o.Reply(c.Token, r)
 		o.Records = append(o.Records, g.record())
-		o.undo = func(next *Output) { g.prepare(now, next) }
+		o.OnFailure(func(next *Output) { g.prepare(now, next) })
 	case CompletingRebalance:
 		g.prepare(now, o)
 	case PreparingRebalance:
@@ -156,7 +156,7 @@ func (g *Group) replaceStatic(now time.Time, c *Join, o *Output) {
 }
 
 // rename gives a static member another id, in the same place.
-func (g *Group) rename(m *member, id string) {
+func (g *Classic) rename(m *member, id string) {
 	delete(g.members, m.id)
 	for i, o := range g.order {
 		if o == m.id {
@@ -175,7 +175,7 @@ func (g *Group) rename(m *member, id string) {
 	g.static[m.instance] = id
 }
 
-func (g *Group) joinResult(m *member, withMembers bool) JoinResult {
+func (g *Classic) joinResult(m *member, withMembers bool) JoinResult {
 	r := JoinResult{Generation: g.generation, ProtocolType: g.protocolType, Protocol: g.protocol, Leader: g.leader, MemberID: m.id}
 	if withMembers {
 		g.each(func(m *member) {
@@ -186,7 +186,7 @@ func (g *Group) joinResult(m *member, withMembers bool) JoinResult {
 }
 
 // rebalance begins a rebalance if none is going on, else looks whether the one going on is complete.
-func (g *Group) rebalance(now time.Time, o *Output) {
+func (g *Classic) rebalance(now time.Time, o *Output) {
 	switch g.state {
 	case Empty, Stable, CompletingRebalance:
 		g.prepare(now, o)
@@ -196,11 +196,11 @@ func (g *Group) rebalance(now time.Time, o *Output) {
 }
 
 // prepare begins a rebalance: members are told by their heartbeats and syncs, and join again.
-func (g *Group) prepare(now time.Time, o *Output) {
+func (g *Classic) prepare(now time.Time, o *Output) {
 	wasEmpty := g.state == Empty
 	g.each(func(m *member) {
 		if m.syncing != nil {
-			o.reply(m.syncing, SyncResult{Err: ErrRebalance})
+			o.Reply(m.syncing, SyncResult{Err: ErrRebalance})
 			m.syncing = nil
 			m.alive(now)
 		}
@@ -222,7 +222,7 @@ func (g *Group) prepare(now time.Time, o *Output) {
 }
 
 // rebalanceTimeout is the longest that any member asks for.
-func (g *Group) rebalanceTimeout() time.Duration {
+func (g *Classic) rebalanceTimeout() time.Duration {
 	var d time.Duration
 	for _, m := range g.members {
 		d = max(d, m.rebalance)
@@ -230,14 +230,14 @@ func (g *Group) rebalanceTimeout() time.Duration {
 	return d
 }
 
-func (g *Group) maybeCompleteJoin(now time.Time, o *Output) {
+func (g *Classic) maybeCompleteJoin(now time.Time, o *Output) {
 	if g.state == PreparingRebalance && !g.initial && len(g.pending) == 0 && g.joined() == len(g.members) {
 		g.completeJoin(now, o)
 	}
 }
 
 // joinTimeout ends the join phase, or prolongs the first one of a group while members keep arriving.
-func (g *Group) joinTimeout(now time.Time, o *Output) {
+func (g *Classic) joinTimeout(now time.Time, o *Output) {
 	if g.initial && g.arrived && g.budget > 0 {
 		delay := min(g.config().InitialDelay, g.budget)
 		g.arrived, g.budget, g.join = false, g.budget-delay, now.Add(delay)
@@ -247,7 +247,7 @@ func (g *Group) joinTimeout(now time.Time, o *Output) {
 }
 
 // completeJoin makes a generation of the members that joined. Static members that did not keep their place until their session ends.
-func (g *Group) completeJoin(now time.Time, o *Output) {
+func (g *Classic) completeJoin(now time.Time, o *Output) {
 	g.initial = false
 	g.each(func(m *member) {
 		if m.joining == nil && m.instance == "" {
@@ -278,7 +278,7 @@ func (g *Group) completeJoin(now time.Time, o *Output) {
 		if m.joining == nil {
 			return // a static member that is away; its session goes on
 		}
-		o.reply(m.joining.Token, g.joinResult(m, m.id == g.leader))
+		o.Reply(m.joining.Token, g.joinResult(m, m.id == g.leader))
 		m.joining, m.isNew = nil, false
 		m.alive(now)
 		g.syncing[m.id] = struct{}{}
@@ -286,7 +286,7 @@ func (g *Group) completeJoin(now time.Time, o *Output) {
 }
 
 // electLeader keeps the leader if it joined, else takes the first member that did. False: nobody joined.
-func (g *Group) electLeader() bool {
+func (g *Classic) electLeader() bool {
 	if m := g.members[g.leader]; m != nil && m.joining != nil {
 		return true
 	}

@@ -25,14 +25,15 @@ type Offset struct {
 }
 
 func (g *Group) stepCommit(now time.Time, c *Commit, o *Output) {
-	if err := g.checkCommit(now, c); err != nil {
-		o.reply(c.Token, CommitResult{Err: err})
+	if err := g.kind.CheckCommit(now, c); err != nil {
+		o.Reply(c.Token, CommitResult{Err: err})
 		return
 	}
 	limit := g.config().MaxMetadata
 	r := CommitResult{Partitions: make([]error, len(c.Offsets))}
 	before := map[TopicPartition]Offset{}
-	for i, p := range c.Offsets {
+	for i := range c.Offsets {
+		p := &c.Offsets[i]
 		if len(p.Metadata) > limit {
 			r.Partitions[i] = ErrMetadataTooLarge
 			continue
@@ -44,8 +45,8 @@ func (g *Group) stepCommit(now time.Time, c *Commit, o *Output) {
 		g.supersede(p.TopicPartition, o)
 		o.Records = append(o.Records, offsetRecord(g.id, p.TopicPartition, &p.Offset))
 	}
-	o.reply(c.Token, r)
-	o.undo = func(*Output) { g.restore(before) }
+	o.Reply(c.Token, r)
+	o.OnFailure(func(*Output) { g.restore(before) })
 }
 
 // restore puts offsets back. One without a commit time was not there.
@@ -57,30 +58,6 @@ func (g *Group) restore(before map[TopicPartition]Offset) {
 			g.offsets[tp] = p
 		}
 	}
-}
-
-// checkCommit: a member commits for its generation; whoever is no member may commit only while the group has none.
-func (g *Group) checkCommit(now time.Time, c *Commit) error {
-	if g.state == Dead {
-		return ErrNotAvailable
-	}
-	if c.Generation < 0 && g.state == Empty {
-		return nil
-	}
-	if c.Generation < 0 && c.MemberID == "" && c.InstanceID == "" {
-		return ErrUnknownMember
-	}
-	m, err := g.check(c.MemberID, c.InstanceID)
-	switch {
-	case err != nil:
-		return err
-	case c.Generation != g.generation:
-		return ErrIllegalGeneration
-	case g.state == CompletingRebalance:
-		return ErrRebalance
-	}
-	m.alive(now)
-	return nil
 }
 
 // Offset returns the committed offset of a partition.
@@ -106,38 +83,20 @@ func (g *Group) allOffsets() []TopicPartition {
 
 func (g *Group) stepDeleteOffsets(c *DeleteOffsets, o *Output) {
 	r := CommitResult{Partitions: make([]error, len(c.Partitions))}
-	switch {
-	case g.state == Dead:
-		r.Err = ErrNotFound
-	case g.state != Empty && g.protocolType != "consumer":
-		r.Err = ErrNonEmpty
-	}
-	if r.Err != nil {
-		o.reply(c.Token, r)
+	if r.Err = g.kind.CheckDeleteOffsets(); r.Err != nil {
+		o.Reply(c.Token, r)
 		return
 	}
 	before := map[TopicPartition]Offset{}
 	for i, tp := range c.Partitions {
-		if g.isSubscribed(tp.Topic) {
+		if g.kind.Subscribed(tp.Topic) {
 			r.Partitions[i] = ErrSubscribed
 			continue
 		}
 		g.dropOffset(tp, before, o)
 	}
-	o.reply(c.Token, r)
-	o.undo = func(*Output) { g.restore(before) }
-}
-
-// isSubscribed: not knowing counts as being, while there are members.
-func (g *Group) isSubscribed(topic string) bool {
-	if g.state == Empty {
-		return false
-	}
-	if g.subscribed == nil {
-		return true
-	}
-	_, ok := g.subscribed[topic]
-	return ok
+	o.Reply(c.Token, r)
+	o.OnFailure(func(*Output) { g.restore(before) })
 }
 
 func (g *Group) dropOffset(tp TopicPartition, before map[TopicPartition]Offset, o *Output) {
@@ -160,18 +119,18 @@ func (g *Group) forgetTopic(topic string, o *Output) {
 			g.dropOffset(tp, before, o)
 		}
 	}
-	o.undo = func(*Output) { g.restore(before) }
+	o.OnFailure(func(*Output) { g.restore(before) })
 }
 
 func (g *Group) stepDelete(now time.Time, c *Delete, o *Output) {
 	switch {
-	case g.state == Dead:
-		o.reply(c.Token, DeleteResult{ErrNotFound})
-	case g.state != Empty:
-		o.reply(c.Token, DeleteResult{ErrNonEmpty})
+	case g.Dead():
+		o.Reply(c.Token, DeleteResult{ErrNotFound})
+	case !g.kind.Empty():
+		o.Reply(c.Token, DeleteResult{ErrNonEmpty})
 	default:
 		g.bury(now, map[TopicPartition]Offset{}, o)
-		o.reply(c.Token, DeleteResult{})
+		o.Reply(c.Token, DeleteResult{})
 	}
 }
 
@@ -180,19 +139,14 @@ func (g *Group) bury(now time.Time, before map[TopicPartition]Offset, o *Output)
 	for _, tp := range g.allOffsets() {
 		g.dropOffset(tp, before, o)
 	}
-	o.Records = append(o.Records, Record{Key: groupKey(g.id)})
-	since := g.since
-	g.transition(Dead, now)
-	o.undo = func(*Output) {
-		g.restore(before)
-		g.state, g.since = Empty, since
-	}
+	o.Records = append(o.Records, g.kind.Tombstones()...)
+	g.Become(g.dead(now), o)
+	o.OnFailure(func(*Output) { g.restore(before) })
 }
 
-// expire drops offsets by KIP-211: those of an empty group when it has been empty for the retention, those of a topic that nobody in the group
-// subscribes to any more, and those of a group that never had members, when they were committed that long ago.
+// expire drops offsets that have outlived their retention (KIP-211), and the group once nothing is left of it.
 func (g *Group) expire(now time.Time, o *Output) {
-	if g.state == Dead {
+	if g.Dead() {
 		return
 	}
 	retention := g.config().OffsetsRetention
@@ -202,24 +156,21 @@ func (g *Group) expire(now time.Time, o *Output) {
 			g.dropOffset(tp, before, o)
 		}
 	}
-	o.undo = func(*Output) { g.restore(before) }
-	if g.state == Empty && len(g.offsets) == 0 && len(g.pending) == 0 && len(g.pendingTxn) == 0 {
+	o.OnFailure(func(*Output) { g.restore(before) })
+	if g.kind.Empty() && len(g.offsets) == 0 && !g.kind.Awaited() && len(g.pendingTxn) == 0 {
 		g.bury(now, before, o)
 	}
 }
 
 func (g *Group) expired(tp TopicPartition, p Offset, now time.Time, retention time.Duration) bool {
-	if g.Unstable(tp) || g.state != Empty && (g.state != Stable || g.isSubscribed(tp.Topic)) {
+	from, ok := g.kind.RetainedFrom(tp.Topic, p.Committed)
+	if !ok || g.Unstable(tp) {
 		return false
 	}
 	if !p.Expires.IsZero() {
 		return !p.Expires.After(now)
 	}
-	base := p.Committed
-	if g.state == Empty && g.protocolType != "" && g.since.After(base) {
-		base = g.since
-	}
-	return now.Sub(base) >= retention
+	return now.Sub(from) >= retention
 }
 
 func compareTP(a, b TopicPartition) int {

@@ -140,7 +140,7 @@ func TestDeleteGroup(t *testing.T) {
 	token = r.token()
 	r.do(&Delete{Token: token})
 	r.fails(token, nil)
-	if !r.g.Disposable() || len(replayed(t, r.log).Offsets()) != 0 || replayed(t, r.log).State() != Dead {
+	if !r.g.Disposable() || len(replayed(t, r.log).Offsets()) != 0 || replayed(t, r.log).classic().state != Dead {
 		t.Error("something is left of the group")
 	}
 }
@@ -171,7 +171,7 @@ func TestExpiry(t *testing.T) {
 		}
 		r.pass(time.Hour)
 		r.do(Expire{})
-		if r.g.State() != Dead || replayed(t, r.log).State() != Dead {
+		if r.g.classic().state != Dead || replayed(t, r.log).classic().state != Dead {
 			t.Error("the group is still there")
 		}
 	})

@@ -57,7 +57,7 @@ func offsetRecord(group string, tp TopicPartition, p *Offset) Record {
 }
 
 // record is the group as it stands.
-func (g *Group) record() Record {
+func (g *Classic) record() Record {
 	v := kmsg.NewGroupMetadataValue()
 	v.Version, v.ProtocolType, v.Generation, v.CurrentStateTimestamp = valueGroup, g.protocolType, g.generation, g.since.UnixMilli()
 	v.Protocol, v.Leader = optional(g.protocol), optional(g.leader)
@@ -166,33 +166,32 @@ func checkVersion(value []byte) error {
 }
 
 // Replay lets a record of the log take effect. After the last one, Loaded makes the group ready for commands.
-func (g *Group) Replay(e Entry) {
+func (g *Group) Replay(e Entry, now time.Time) {
 	switch {
 	case e.Partition != nil && e.Offset != nil:
 		g.offsets[*e.Partition] = *e.Offset
 		g.supersede(*e.Partition, &Output{})
-		if g.state == Dead {
-			g.state = Empty
-		}
+		g.revive(now)
 	case e.Partition != nil:
 		delete(g.offsets, *e.Partition)
 		g.supersede(*e.Partition, &Output{})
 	case e.State != nil:
-		g.replayState(e.State)
-	default:
-		g.forgetMembers()
-		g.state, g.generation, g.protocolType, g.protocol, g.leader = Dead, 0, "", "", ""
+		c := g.NewClassic(now)
+		c.replay(e.State)
+		g.kind = c
+	case g.kind.Type() == TypeClassic:
+		g.kind = g.dead(now)
 	}
 }
 
-func (g *Group) forgetMembers() {
-	clear(g.members)
-	clear(g.static)
-	g.order = nil
+// revive: a group that was deleted is there again, with offsets.
+func (g *Group) revive(now time.Time) {
+	if g.Dead() {
+		g.kind = g.NewClassic(now)
+	}
 }
 
-func (g *Group) replayState(v *kmsg.GroupMetadataValue) {
-	g.forgetMembers()
+func (g *Classic) replay(v *kmsg.GroupMetadataValue) {
 	g.protocolType, g.generation, g.protocol, g.leader = v.ProtocolType, v.Generation, "", ""
 	if v.Protocol != nil {
 		g.protocol = *v.Protocol
@@ -229,10 +228,16 @@ func replayMember(r *kmsg.GroupMetadataValueMember, protocol string) *member {
 	return m
 }
 
-// Loaded makes a replayed group ready for commands: every member has its whole session to show itself.
-func (g *Group) Loaded(now time.Time) {
+// Loaded makes a replayed group ready for commands.
+func (g *Group) Loaded(now time.Time) { g.kind.Loaded(now) }
+
+// Loaded gives every member its whole session to show itself.
+func (g *Classic) Loaded(now time.Time) {
 	for _, m := range g.members {
 		m.alive(now)
 	}
 	g.subscribed = g.subscriptions()
 }
+
+// Tombstones are the tombstone of the group's one record.
+func (g *Classic) Tombstones() []Record { return []Record{{Key: groupKey(g.id)}} }

@@ -33,30 +33,30 @@ func TestGoldenGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := New(e.Group, testConfig, t0)
-	g.Replay(e)
+	g.Replay(e, t0)
 	g.Loaded(t0)
-	d := g.Describe()
-	if e.Group != "g1" || d.State != Stable || d.Protocol != "range" || g.generation != 1 || len(d.Members) != 1 || d.Members[0].ClientID != "console-consumer" {
+	d := g.classic().Describe()
+	if e.Group != "g1" || d.State != Stable || d.Protocol != "range" || g.classic().generation != 1 || len(d.Members) != 1 || d.Members[0].ClientID != "console-consumer" {
 		t.Errorf("group %s: %+v", e.Group, d)
 	}
-	if m := g.members[g.leader]; m.session != 45*time.Second || m.rebalance != 5*time.Minute || m.instance != "" {
+	if m := g.classic().members[g.classic().leader]; m.session != 45*time.Second || m.rebalance != 5*time.Minute || m.instance != "" {
 		t.Errorf("member %+v", m)
 	}
-	if _, ok := g.subscribed["t1"]; !ok || len(g.subscribed) != 1 {
-		t.Errorf("subscribed to %v", g.subscribed)
+	if _, ok := g.classic().subscribed["t1"]; !ok || len(g.classic().subscribed) != 1 {
+		t.Errorf("subscribed to %v", g.classic().subscribed)
 	}
-	if r := g.record(); !bytes.Equal(r.Value, unhex(t, goldenStable)) || !bytes.Equal(r.Key, unhex(t, goldenGroupKey)) {
+	if r := g.classic().record(); !bytes.Equal(r.Value, unhex(t, goldenStable)) || !bytes.Equal(r.Key, unhex(t, goldenGroupKey)) {
 		t.Errorf("written as\n%x %x", r.Key, r.Value)
 	}
 	e, err = ParseRecord(unhex(t, goldenGroupKey), unhex(t, goldenEmpty))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Replay(e)
-	if g.State() != Empty || g.generation != 2 {
-		t.Errorf("%s in generation %d", g.State(), g.generation)
+	g.Replay(e, t0)
+	if g.classic().state != Empty || g.classic().generation != 2 {
+		t.Errorf("%s in generation %d", g.classic().state, g.classic().generation)
 	}
-	if r := g.record(); !bytes.Equal(r.Value, unhex(t, goldenEmpty)) {
+	if r := g.classic().record(); !bytes.Equal(r.Value, unhex(t, goldenEmpty)) {
 		t.Errorf("written as\n%x", r.Value)
 	}
 }
@@ -134,7 +134,7 @@ func replayed(t testing.TB, log []Record) *Group {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Replay(e)
+		g.Replay(e, t0)
 	}
 	g.Loaded(t0)
 	return g
@@ -144,7 +144,7 @@ func TestReplay(t *testing.T) {
 	r := stable(t)
 	r.commit(Commit{MemberID: "a", Generation: 2, Offsets: []OffsetOf{at("t", 0, 5, r.now), at("t", 1, 6, r.now)}})
 	g := replayed(t, r.log)
-	if g.State() != Stable || g.generation != 2 || g.leader != "a" || len(g.Offsets()) != 2 {
+	if g.classic().state != Stable || g.classic().generation != 2 || g.classic().leader != "a" || len(g.Offsets()) != 2 {
 		t.Fatalf("replayed as %+v", g)
 	}
 	// Its members go on as if nothing had happened; who does not is given up.
@@ -176,12 +176,12 @@ func FuzzParseRecord(f *testing.F) {
 		}
 		// What can be read can be replayed, and what a group writes of it reads the same.
 		g := New(e.Group, testConfig, t0)
-		g.Replay(e)
+		g.Replay(e, t0)
 		g.Loaded(t0)
 		if e.State != nil {
-			again, err := ParseRecord(groupKey(e.Group), g.record().Value)
+			again, err := ParseRecord(groupKey(e.Group), g.classic().record().Value)
 			if err != nil {
-				t.Fatalf("%v: %x", err, g.record().Value)
+				t.Fatalf("%v: %x", err, g.classic().record().Value)
 			}
 			if again.State.Generation != e.State.Generation || len(again.State.Members) > len(e.State.Members) {
 				t.Fatalf("%+v became %+v", e.State, again.State)

@@ -49,7 +49,7 @@ func TestStaticMembers(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	got = r.joined(r.joinNew("a3", static("a")))
-	if got.Leader != "a2" || got.SkipAssignment || got.Members != nil || r.g.leader != "a3" {
+	if got.Leader != "a2" || got.SkipAssignment || got.Members != nil || r.g.classic().leader != "a3" {
 		t.Errorf("got %+v", got)
 	}
 
@@ -105,8 +105,8 @@ func TestStaticMemberAwayIsNotAskedToSync(t *testing.T) {
 	r.sync("a", map[string][]byte{"a": []byte("A"), "b": []byte("B")})
 	r.pass(20 * time.Second)
 	r.inState(Stable)
-	if len(r.g.members) != 2 {
-		t.Errorf("%d members", len(r.g.members))
+	if len(r.g.classic().members) != 2 {
+		t.Errorf("%d members", len(r.g.classic().members))
 	}
 }
 

@@ -1,7 +1,7 @@
 package group
 
 import (
-	"fmt"
+	"slices"
 	"time"
 )
 
@@ -9,14 +9,6 @@ import (
 func (g *Group) Step(now time.Time, c Command) Output {
 	var o Output
 	switch c := c.(type) {
-	case *Join:
-		g.stepJoin(now, c, &o)
-	case *Sync:
-		g.stepSync(now, c, &o)
-	case *Heartbeat:
-		o.reply(c.Token, HeartbeatResult{g.heartbeat(now, c)})
-	case *Leave:
-		g.stepLeave(now, c, &o)
 	case *Commit:
 		g.stepCommit(now, c, &o)
 	case *TxnCommit:
@@ -29,14 +21,13 @@ func (g *Group) Step(now time.Time, c Command) Output {
 		g.stepDelete(now, c, &o)
 	case ForgetTopic:
 		g.forgetTopic(c.Topic, &o)
-	case Vanished:
-		g.vanished(now, c.Token)
-	case Tick:
-		g.tick(now, &o)
 	case Expire:
 		g.expire(now, &o)
 	default:
-		panic(fmt.Sprintf("group: command %T", c))
+		if f, ok := c.(Founder); ok && f.Type() != g.kind.Type() && !f.Found(now, g, &o) {
+			break
+		}
+		g.kind.Step(now, g, c, &o)
 	}
 	return o
 }
@@ -46,153 +37,13 @@ func (g *Group) Step(now time.Time, c Command) Output {
 func (g *Group) Failed(now time.Time, o Output, cause error) Output {
 	var next Output
 	for _, r := range o.Replies {
-		next.reply(r.Token, r.Result.failed(cause))
+		next.Reply(r.Token, r.Result.Failed(cause))
 	}
 	for _, p := range o.superseded {
 		p.superseded = false
 	}
-	if o.undo != nil {
-		o.undo(&next)
+	for _, undo := range slices.Backward(o.undo) {
+		undo(&next)
 	}
 	return next
-}
-
-// check finds the member that a request names, or says why it may not act for it.
-func (g *Group) check(memberID, instanceID string) (*member, error) {
-	if instanceID != "" {
-		switch id, ok := g.static[instanceID]; {
-		case !ok:
-			return nil, ErrUnknownMember
-		case id != memberID:
-			return nil, ErrFenced
-		}
-	}
-	m := g.members[memberID]
-	if m == nil {
-		return nil, ErrUnknownMember
-	}
-	return m, nil
-}
-
-func (g *Group) heartbeat(now time.Time, c *Heartbeat) error {
-	m, err := g.check(c.MemberID, c.InstanceID)
-	if err != nil {
-		return err
-	}
-	if c.Generation != g.generation {
-		return ErrIllegalGeneration
-	}
-	switch g.state {
-	case PreparingRebalance:
-		m.alive(now)
-		return ErrRebalance
-	case CompletingRebalance, Stable:
-		m.alive(now)
-		return nil
-	}
-	return ErrUnknownMember
-}
-
-// alive starts the session anew.
-func (m *member) alive(now time.Time) {
-	m.expires = now.Add(m.session)
-}
-
-func (g *Group) stepLeave(now time.Time, c *Leave, o *Output) {
-	r := LeaveResult{Members: make([]error, len(c.Members))}
-	left := false
-	for i, who := range c.Members {
-		err := g.leave(who, o)
-		r.Members[i] = err
-		left = left || err == nil
-	}
-	o.reply(c.Token, r)
-	if left {
-		g.afterRemoval(now, o)
-	}
-}
-
-func (g *Group) leave(who LeaveMember, o *Output) error {
-	if who.MemberID == "" && who.InstanceID != "" {
-		who.MemberID = g.static[who.InstanceID]
-	}
-	if _, ok := g.pending[who.MemberID]; ok && who.InstanceID == "" {
-		delete(g.pending, who.MemberID)
-		return nil
-	}
-	m, err := g.check(who.MemberID, who.InstanceID)
-	if err != nil {
-		return err
-	}
-	g.dismiss(m, ErrUnknownMember, o)
-	return nil
-}
-
-// dismiss answers what a member has parked and takes it out.
-func (g *Group) dismiss(m *member, err error, o *Output) {
-	m.unpark(err, o)
-	g.drop(m.id)
-}
-
-// unpark answers what a member has parked with an error.
-func (m *member) unpark(err error, o *Output) {
-	if m.joining != nil {
-		o.reply(m.joining.Token, JoinResult{Err: err, MemberID: m.id, Generation: -1})
-		m.joining = nil
-	}
-	if m.syncing != nil {
-		o.reply(m.syncing, SyncResult{Err: err})
-		m.syncing = nil
-	}
-}
-
-// afterRemoval decides what follows once members have gone.
-func (g *Group) afterRemoval(now time.Time, o *Output) {
-	switch g.state {
-	case Stable, CompletingRebalance:
-		g.prepare(now, o)
-	case PreparingRebalance:
-		g.maybeCompleteJoin(now, o)
-	}
-}
-
-// vanished: nobody is there to hear the answer. The member stays for its session, in case it comes back over another connection.
-func (g *Group) vanished(now time.Time, token any) {
-	for _, m := range g.members {
-		switch {
-		case m.joining != nil && m.joining.Token == token:
-			m.joining = nil
-		case m.syncing != nil && m.syncing == token:
-			m.syncing = nil
-		default:
-			continue
-		}
-		m.alive(now)
-		return
-	}
-}
-
-func (g *Group) tick(now time.Time, o *Output) {
-	removed := false
-	for id, at := range g.pending {
-		if !at.After(now) {
-			delete(g.pending, id)
-			removed = true
-		}
-	}
-	g.each(func(m *member) {
-		if !m.satisfied() && !m.expires.After(now) {
-			g.dismiss(m, ErrUnknownMember, o)
-			removed = true
-		}
-	})
-	if removed {
-		g.afterRemoval(now, o)
-	}
-	switch {
-	case g.state == PreparingRebalance && !g.join.After(now):
-		g.joinTimeout(now, o)
-	case (g.state == CompletingRebalance || g.state == Stable) && len(g.syncing) > 0 && !g.sync.After(now):
-		g.syncTimeout(now, o)
-	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-func (g *Group) stepSync(now time.Time, c *Sync, o *Output) {
+func (g *Classic) stepSync(now time.Time, c *Sync, o *Output) {
 	m, err := g.checkSync(c)
 	if err != nil {
-		o.reply(c.Token, SyncResult{Err: err})
+		o.Reply(c.Token, SyncResult{Err: err})
 		return
 	}
 	delete(g.syncing, m.id)
 	if g.state == Stable {
 		m.alive(now)
-		o.reply(c.Token, g.syncResult(m))
+		o.Reply(c.Token, g.syncResult(m))
 		return
 	}
 	m.unpark(ErrRebalance, o) // an older Sync of the same member, from a connection that it has given up
@@ -26,7 +26,7 @@ func (g *Group) stepSync(now time.Time, c *Sync, o *Output) {
 	}
 }
 
-func (g *Group) checkSync(c *Sync) (*member, error) {
+func (g *Classic) checkSync(c *Sync) (*member, error) {
 	m, err := g.check(c.MemberID, c.InstanceID)
 	switch {
 	case err != nil:
@@ -44,26 +44,26 @@ func (g *Group) checkSync(c *Sync) (*member, error) {
 }
 
 // assign takes the leader's assignment: the group is stable, once that is written down. A member that the leader left out gets an empty one.
-func (g *Group) assign(now time.Time, assignments map[string][]byte, o *Output) {
+func (g *Classic) assign(now time.Time, assignments map[string][]byte, o *Output) {
 	g.each(func(m *member) { m.assignment = assignments[m.id] })
 	g.transition(Stable, now)
 	o.Records = append(o.Records, g.record())
 	g.each(func(m *member) {
 		if m.syncing != nil {
-			o.reply(m.syncing, g.syncResult(m))
+			o.Reply(m.syncing, g.syncResult(m))
 			m.syncing = nil
 			m.alive(now)
 		}
 	})
-	o.undo = func(next *Output) { g.prepare(now, next) }
+	o.OnFailure(func(next *Output) { g.prepare(now, next) })
 }
 
-func (g *Group) syncResult(m *member) SyncResult {
+func (g *Classic) syncResult(m *member) SyncResult {
 	return SyncResult{ProtocolType: g.protocolType, Protocol: g.protocol, Assignment: m.assignment}
 }
 
 // syncTimeout gives members up that joined and never asked for their assignment.
-func (g *Group) syncTimeout(now time.Time, o *Output) {
+func (g *Classic) syncTimeout(now time.Time, o *Output) {
 	g.each(func(m *member) {
 		if _, ok := g.syncing[m.id]; ok {
 			g.dismiss(m, ErrUnknownMember, o)
@@ -73,7 +73,7 @@ func (g *Group) syncTimeout(now time.Time, o *Output) {
 }
 
 // subscriptions are the topics of all members of a "consumer" group; nil if one of them cannot be read.
-func (g *Group) subscriptions() map[string]struct{} {
+func (g *Classic) subscriptions() map[string]struct{} {
 	if g.protocolType != "consumer" {
 		return nil
 	}

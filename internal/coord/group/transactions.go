@@ -32,14 +32,15 @@ type pendingOffset struct {
 }
 
 func (g *Group) stepTxnCommit(now time.Time, c *TxnCommit, o *Output) {
-	if err := g.checkTxnCommit(now, c); err != nil {
-		o.reply(c.Token, CommitResult{Err: err})
+	if err := g.kind.CheckTxnCommit(now, &c.Commit); err != nil {
+		o.Reply(c.Token, CommitResult{Err: err})
 		return
 	}
 	limit := g.config().MaxMetadata
 	r := CommitResult{Partitions: make([]error, len(c.Offsets))}
 	before := map[TopicPartition]*pendingOffset{}
-	for i, p := range c.Offsets {
+	for i := range c.Offsets {
+		p := &c.Offsets[i]
 		if len(p.Metadata) > limit {
 			r.Partitions[i] = ErrMetadataTooLarge
 			continue
@@ -51,8 +52,8 @@ func (g *Group) stepTxnCommit(now time.Time, c *TxnCommit, o *Output) {
 		o.Records = append(o.Records, offsetRecord(g.id, p.TopicPartition, &p.Offset))
 	}
 	o.Producer = &c.Producer
-	o.reply(c.Token, r)
-	o.undo = func(*Output) {
+	o.Reply(c.Token, r)
+	o.OnFailure(func(*Output) {
 		for tp, p := range before {
 			if p == nil {
 				g.dropPending(c.Producer.ID, tp)
@@ -60,26 +61,7 @@ func (g *Group) stepTxnCommit(now time.Time, c *TxnCommit, o *Output) {
 				g.pendingTxn[c.Producer.ID][tp] = p
 			}
 		}
-	}
-}
-
-// checkTxnCommit: who names itself must be a member of the generation (KIP-447); a producer that says nothing of a group is taken at its word.
-func (g *Group) checkTxnCommit(now time.Time, c *TxnCommit) error {
-	if g.state == Dead {
-		return ErrNotAvailable
-	}
-	if c.Generation < 0 && (g.state == Empty || c.MemberID == "" && c.InstanceID == "") {
-		return nil
-	}
-	m, err := g.check(c.MemberID, c.InstanceID)
-	if err != nil {
-		return err
-	}
-	if c.Generation != g.generation {
-		return ErrIllegalGeneration
-	}
-	m.alive(now)
-	return nil
+	})
 }
 
 func (g *Group) addPending(producerID int64, tp TopicPartition, p Offset) {
@@ -137,13 +119,11 @@ func (g *Group) endTransaction(producerID int64, commit bool) {
 }
 
 // ReplayTransactional lets a record of a transactional batch take effect.
-func (g *Group) ReplayTransactional(producerID int64, e Entry) {
+func (g *Group) ReplayTransactional(producerID int64, e Entry, now time.Time) {
 	if e.Partition == nil || e.Offset == nil {
 		return // nobody writes such
 	}
-	if g.state == Dead {
-		g.state = Empty
-	}
+	g.revive(now)
 	g.addPending(producerID, *e.Partition, *e.Offset)
 }
 

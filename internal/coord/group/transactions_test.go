@@ -21,8 +21,8 @@ func offsetAt(partition int32, offset int64) OffsetOf {
 // TestTxnCommitOfMembers: who names a member must be one of the generation, who names none is taken at its word.
 func TestTxnCommitOfMembers(t *testing.T) {
 	g := New("g", txnTestConfig, txnEpoch)
-	g.add(&member{id: "m", session: time.Minute, instance: "i"})
-	g.state, g.generation = Stable, 3
+	g.classic().add(&member{id: "m", session: time.Minute, instance: "i"})
+	g.classic().state, g.classic().generation = Stable, 3
 	for _, tc := range []struct {
 		member, instance string
 		generation       int32
@@ -45,7 +45,7 @@ func TestTxnCommitOfMembers(t *testing.T) {
 			t.Errorf("%+v: records %v of %v", tc, o.Records, o.Producer)
 		}
 	}
-	g.state = CompletingRebalance // a rebalance does not stand in the way of a transaction
+	g.classic().state = CompletingRebalance // a rebalance does not stand in the way of a transaction
 	o := g.Step(txnEpoch, &TxnCommit{Commit: Commit{Token: 1, MemberID: "m", Generation: 3, Offsets: []OffsetOf{offsetAt(0, 1)}}, Producer: Producer{1, 0}})
 	if err := o.Replies[0].Result.(CommitResult).Err; err != nil {
 		t.Error(err)
@@ -116,9 +116,9 @@ func TestTransactionalHistories(t *testing.T) {
 				again.ReplayEnd(l.producer, *l.commit)
 				continue
 			case l.producer >= 0:
-				again.ReplayTransactional(l.producer, *l.e)
+				again.ReplayTransactional(l.producer, *l.e, t0)
 			default:
-				again.Replay(*l.e)
+				again.Replay(*l.e, t0)
 			}
 			counts := l.producer < 0
 			for _, later := range log[i:] {
