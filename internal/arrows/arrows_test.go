@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"internal/broker", "internal/gateway", ""},
 	{"internal/backfill", "internal/storetest", "internal/clustertest", "internal/doctor"},
 	{"internal/demo", "internal/bench", "internal/clientdrivers"},
-	{"internal/clienttest", "internal/killtest", "internal/gatewaytest"},
+	{"internal/clienttest", "internal/killtest", "internal/gatewaytest", "internal/streamstest"},
 	{"cmd/rewind"},
 }
 

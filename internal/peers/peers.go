@@ -63,6 +63,13 @@ func KafkaStorage(t testing.TB) string {
 	return filepath.Join(dir, "*") + ":" + filepath.Join(dir, "classes")
 }
 
+// KafkaConnect is the class path of Connect's file connectors, which Apache Kafka's own has to be added to.
+func KafkaConnect(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Dir(newest(t, "dist", "connect-*", "classes"))
+	return filepath.Join(dir, "*") + ":" + filepath.Join(dir, "classes")
+}
+
 func newest(t testing.TB, elem ...string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(append([]string{KafkaDir()}, elem...)...))

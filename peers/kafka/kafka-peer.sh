@@ -38,6 +38,7 @@ roles=${KAFKA_PEER_ROLES:-broker,controller}
 rf=${KAFKA_PEER_RF:-1}
 lib=$home/dist/$version/lib
 rsm=$home/dist/rsm-$testver
+connect=$home/dist/connect-$testver
 data_default=${KAFKA_PEER_DATA:-$home/data}
 port_default=${KAFKA_PEER_PORT:-19092}
 
@@ -52,8 +53,22 @@ tool() {  # tool CLASS args...
     -Dlog4j2.configurationFile="$here/log4j2-tools.properties" -cp "$lib/*" "$@"
 }
 
+old_classes() {  # old_classes DIR NAME: a class, and those inside it, of the clients of $testver
+  mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy \
+    -Dartifact="org.apache.kafka:kafka-clients:$testver" -DoutputDirectory="$1.tmp"
+  mkdir -p "$1"
+  python3 - "$1.tmp/kafka-clients-$testver.jar" "$1" "$2" <<'P'
+import sys, zipfile
+z = zipfile.ZipFile(sys.argv[1])
+for n in z.namelist():
+    if n.startswith(sys.argv[3]) and n.endswith(".class"):
+        z.extract(n, sys.argv[2])
+P
+  rm -rf "$1.tmp"
+}
+
 install() {
-  if [ ! -e "$lib/kafka_2.13-$version.jar" ] || [ ! -e "$lib/kafka-streams-$version.jar" ] || [ -z "$(ls "$lib"/connect-file-*.jar 2>/dev/null)" ]; then
+  if [ ! -e "$lib/kafka_2.13-$version.jar" ] || [ ! -e "$lib/kafka-streams-$version.jar" ]; then
     mkdir -p "$lib.part"
     mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy-dependencies \
       -DincludeScope=runtime -DoutputDirectory="$lib.part" -Dkafka.version="$version"
@@ -70,17 +85,15 @@ install() {
   # 4.4.0 moved org.apache.kafka.common.utils.LogContext to ...utils.internals; the 4.3.1 plug-in still
   # names the old one. Give it just that class (a whole second kafka-clients would clash with the broker's).
   if [ ! -e "$rsm/classes/org/apache/kafka/common/utils/LogContext.class" ]; then
+    old_classes "$rsm/classes" org/apache/kafka/common/utils/LogContext
+  fi
+  # Connect's file connectors, of which no 4.4.0 could be had, name AppInfoParser by its old place.
+  if [ ! -e "$connect/connect-file-$testver.jar" ]; then
     mvn -q -B -Dstyle.color=never -f "$here/pom.xml" dependency:copy \
-      -Dartifact="org.apache.kafka:kafka-clients:$testver" -DoutputDirectory="$rsm/tmp"
-    mkdir -p "$rsm/classes"
-    python3 - "$rsm/tmp/kafka-clients-$testver.jar" "$rsm/classes" <<'P'
-import sys, zipfile
-z = zipfile.ZipFile(sys.argv[1])
-for n in z.namelist():
-    if n.startswith("org/apache/kafka/common/utils/LogContext") and n.endswith(".class"):
-        z.extract(n, sys.argv[2])
-P
-    rm -rf "$rsm/tmp"
+      -Dartifact="org.apache.kafka:connect-file:$testver" -DoutputDirectory="$connect"
+  fi
+  if [ ! -e "$connect/classes/org/apache/kafka/common/utils/AppInfoParser.class" ]; then
+    old_classes "$connect/classes" org/apache/kafka/common/utils/AppInfoParser
   fi
   if [ "$here/SlowTieredStorage.java" -nt "$rsm/classes/peer/SlowTieredStorage.class" ] || [ "$here/Meters.java" -nt "$rsm/classes/peer/Meters.class" ]; then
     javac -nowarn -d "$rsm/classes" -cp "$lib/*:$rsm/*" "$here/SlowTieredStorage.java" "$here/Meters.java"
