@@ -24,7 +24,7 @@ type span struct {
 	b   []byte
 }
 
-// checker looks at a stream's bytes, batch by batch, without a lock and without a copy. Its slices are reused from run to run.
+// checker looks at a stream's bytes, batch by batch, without a lock and without a copy. Its slices are reused from run to run, by whichever pump has a run to do.
 type checker struct {
 	view    []span
 	viewEnd int64

@@ -22,7 +22,6 @@ type PartitionReader struct {
 	tasks   sync.WaitGroup // GETs and resolves of this reader
 	ended   chan struct{}  // closed when the pump has ended
 	lent    atomic.Int64   // bytes of chunks in the consumer's hands
-	check   checker        // the pump's
 
 	mu      sync.Mutex
 	next    int64 // next offset to be delivered

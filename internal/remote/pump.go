@@ -76,7 +76,8 @@ func (p *PartitionReader) checkSome() bool {
 		p.mu.Unlock()
 		return false
 	}
-	k := &p.check
+	k := p.r.checkers.Get().(*checker)
+	defer p.r.giveChecker(k)
 	k.look(s, !p.r.opts.ReadAhead)
 	p.mu.Unlock()
 	k.check(s)

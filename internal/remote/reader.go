@@ -11,6 +11,7 @@ type Reader struct {
 	opts      Options
 	fetch     *fetcher
 	chunkSize int
+	checkers  sync.Pool // of *checker: thousands of readers, few of which check at a time
 
 	mu     sync.Mutex
 	open   map[*PartitionReader]struct{}
@@ -25,6 +26,7 @@ func NewReader(o Options) *Reader {
 	if o.Hedge {
 		r.fetch.hedger = &hedger{budget: o.Budget, metrics: o.Metrics}
 	}
+	r.checkers.New = func() any { return &checker{} }
 	r.chunkSize = max(o.ChunkSize, minChunk)
 	if o.Cache != nil {
 		r.chunkSize = max(min(r.chunkSize, wholeBlocks(o.Budget.Limit()/4)), minChunk)
@@ -50,6 +52,14 @@ func (r *Reader) Open(tp remotestorage.TopicIDPartition, offset int64, resolve R
 	r.opts.Budget.setActive(p, true)
 	go p.pump()
 	return p
+}
+
+// giveChecker takes k back, without what it has looked at: its blocks are others' by the time that it is used again.
+func (r *Reader) giveChecker(k *checker) {
+	clear(k.view)
+	clear(k.parts[:cap(k.parts)])
+	k.fault = nil
+	r.checkers.Put(k)
 }
 
 // Close closes every open PartitionReader and waits for them.
