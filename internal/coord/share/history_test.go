@@ -1,0 +1,352 @@
+package share
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+var base = time.UnixMilli(1_800_000_000_000)
+
+type topicMap map[string]Topic
+
+func (t topicMap) ByName(name string) (Topic, bool) { x, ok := t[name]; return x, ok }
+
+func (t topicMap) ByID(id [16]byte) (Topic, bool) {
+	for _, x := range t {
+		if x.ID == id {
+			return x, true
+		}
+	}
+	return Topic{}, false
+}
+
+// world is a group with its log, topics that come, grow and go, members, and the states that are made for it.
+type world struct {
+	*rapid.T
+	now     time.Time
+	topics  topicMap
+	nextID  byte
+	g       *group.Group
+	log     []group.Record
+	members map[string]*client
+	todo    []*Initialize
+	made    map[StateOf]bool
+}
+
+type client struct {
+	epoch  int32
+	topics []string
+	has    Partitions
+}
+
+func config(string) Config {
+	return Config{MaxSize: 4, Session: 45 * time.Second, Heartbeat: 5 * time.Second, AssignmentInterval: time.Second, InitRetry: 30 * time.Second}
+}
+
+func (w *world) format() group.Format { return Format(config, w.topics) }
+
+func (w *world) empty() *group.Group {
+	return group.New("g", func() group.Config { return group.Config{} }, w.now)
+}
+
+// TestHistories lets members come, go and fall silent, topics change, writes fail and the node crash, and looks at what everybody is assigned in the end.
+func TestHistories(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &world{T: rt, now: base, topics: topicMap{}, members: map[string]*client{}, made: map[StateOf]bool{}}
+		w.g = w.empty()
+		w.create("a")
+		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+			w.any()
+			w.compare()
+		}
+		w.settle()
+	})
+}
+
+func (w *world) create(name string) {
+	w.nextID++
+	w.topics[name] = Topic{ID: [16]byte{w.nextID}, Name: name, Partitions: int32(rapid.IntRange(1, 4).Draw(w.T, "partitions"))}
+}
+
+func (w *world) any() {
+	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "topic")
+	member := rapid.SampledFrom([]string{"m1", "m2", "m3", "m4", "m5"}).Draw(w.T, "member")
+	switch rapid.IntRange(0, 12).Draw(w.T, "what") {
+	case 0:
+		if t, ok := w.topics[name]; !ok {
+			w.create(name)
+		} else if t.Partitions < 8 {
+			t.Partitions++
+			w.topics[name] = t
+		}
+	case 1:
+		if t, ok := w.topics[name]; ok {
+			delete(w.topics, name)
+			if rapid.Bool().Draw(w.T, "told") {
+				w.step(&Forget{TopicID: t.ID})
+			}
+		}
+	case 2:
+		w.now = w.now.Add(time.Duration(rapid.IntRange(1, 30).Draw(w.T, "seconds")) * time.Second)
+		if at, ok := w.g.Deadline(); ok && !at.After(w.now) {
+			w.step(group.Tick{})
+		}
+	case 3:
+		w.crash()
+	case 4:
+		if c := w.members[member]; c != nil {
+			w.heartbeat(member, -1, nil)
+			delete(w.members, member)
+		}
+	case 5, 6:
+		w.initialize(rapid.IntRange(0, 4).Draw(w.T, "fails") == 0)
+	default:
+		c := w.members[member]
+		if c == nil {
+			topics := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 3, func(s string) string { return s }).Draw(w.T, "subscription")
+			w.heartbeat(member, 0, topics)
+			return
+		}
+		w.heartbeat(member, c.epoch, nil)
+	}
+}
+
+// step takes a command as the broker does. nil: there was no reply.
+func (w *world) step(c group.Command) group.Result {
+	o := w.g.Step(w.now, c)
+	if len(o.Records) > 0 && rapid.IntRange(0, 14).Draw(w.T, "append fails") == 0 {
+		o = w.g.Failed(w.now, o, group.ErrNotAvailable)
+	} else {
+		w.log = append(w.log, o.Records...)
+	}
+	if len(o.Replies) == 0 {
+		return nil
+	}
+	return o.Replies[0].Result
+}
+
+func (w *world) heartbeat(member string, epoch int32, topics []string) {
+	h := &Heartbeat{Member: member, Epoch: epoch, Topics: topics, ClientID: "c", Host: "/127.0.0.1", New: func() *Group { return New("g", config, w.topics) }}
+	h.Token = 1
+	r := w.step(h).(HeartbeatResult)
+	switch {
+	case r.Err == nil && epoch == -1:
+	case r.Err == nil:
+		c := w.members[member]
+		if c == nil {
+			c = &client{topics: topics}
+			w.members[member] = c
+		}
+		if c.epoch = r.Epoch; r.Assignment != nil {
+			c.has = r.Assignment
+		}
+		if r.Initialize != nil {
+			w.todo = append(w.todo, r.Initialize)
+		}
+	case errors.Is(r.Err, group.ErrNotAvailable), errors.Is(r.Err, group.ErrMaxSize):
+	case errors.Is(r.Err, group.ErrUnknownMember), errors.Is(r.Err, ErrFencedEpoch), errors.Is(r.Err, group.ErrNotFound):
+		delete(w.members, member)
+	default:
+		w.Fatal(r.Err)
+	}
+}
+
+func (w *world) initialize(fails bool) {
+	if len(w.todo) == 0 {
+		return
+	}
+	i := w.todo[0]
+	w.todo = w.todo[1:]
+	c := &Initialized{States: i.States, Failed: fails}
+	c.Token = 1
+	if r := w.step(c).(StatesResult); r.Err == nil && !fails {
+		for _, s := range i.States {
+			s.Start = 0
+			w.made[s] = true
+		}
+	}
+}
+
+// crash loses all but the log.
+func (w *world) crash() {
+	w.g, w.todo = w.replayed(), nil
+	w.g.Loaded(w.now)
+}
+
+func (w *world) replayed() *group.Group {
+	g, f := w.empty(), w.format()
+	for _, r := range w.log {
+		id, k, err := f.Parse(r.Key, r.Value)
+		if err != nil || id != "g" {
+			w.Fatal(id, err)
+		}
+		g.ReplayKind(&f, k, w.now)
+	}
+	return g
+}
+
+// compare holds the group against what its log makes.
+func (w *world) compare() {
+	got, _ := w.g.Kind().(*Group)
+	want, _ := w.replayed().Kind().(*Group)
+	if (got == nil) != (want == nil) {
+		w.Fatalf("%v, from the log %v", got, want)
+	}
+	if got == nil {
+		return
+	}
+	if a, b := plain(got), plain(want); a != b {
+		w.Fatalf("\n%s, from the log\n%s", a, b)
+	}
+}
+
+func plain(g *Group) string {
+	s := fmt.Sprint(g.epoch, g.assignmentEpoch, g.assignedAt.UnixMilli(), g.hash, g.states.deleting)
+	for _, m := range g.Members() {
+		s += fmt.Sprintf("\n%s %v %d %d %v, target %v", m.ID, m.Topics, m.Epoch, m.Previous, sorted(m.Assigned), sorted(g.target[m.ID]))
+	}
+	for _, known := range []map[[16]byte]Known{g.states.initializing, g.states.initialized} {
+		for _, id := range slices.SortedFunc(maps.Keys(known), compareIDs) {
+			s += fmt.Sprint("\n", id[0], known[id].Name, known[id].Partitions)
+		}
+	}
+	return s
+}
+
+func sorted(p Partitions) (s string) {
+	for _, id := range slices.SortedFunc(maps.Keys(p), compareIDs) {
+		s += fmt.Sprint(id[0], p[id], " ")
+	}
+	return s
+}
+
+// settle lets the group come to rest: each subscribed partition is read, by as many as it takes, and by nobody who does not subscribe.
+func (w *world) settle() {
+	if len(w.members) == 0 {
+		return
+	}
+	for range 20 {
+		w.now = w.now.Add(31 * time.Second)
+		if at, ok := w.g.Deadline(); ok && !at.After(w.now) {
+			w.step(group.Tick{})
+		}
+		for _, m := range slices.Sorted(maps.Keys(w.members)) {
+			if c := w.members[m]; c != nil {
+				w.heartbeat(m, c.epoch, nil)
+			}
+		}
+		for len(w.todo) > 0 {
+			w.initialize(false)
+		}
+	}
+	readers := map[StateOf]int{}
+	for m, c := range w.members {
+		for id, parts := range c.has {
+			t, ok := w.topics.ByID(id)
+			if !ok || !slices.Contains(c.topics, t.Name) {
+				w.Fatalf("%s reads %v without a subscription", m, id)
+			}
+			for _, n := range parts {
+				readers[StateOf{TopicID: id, Partition: n}]++
+			}
+		}
+	}
+	for m, c := range w.members {
+		for _, name := range c.topics {
+			t := w.topics[name]
+			for n := range t.Partitions {
+				if s := (StateOf{TopicID: t.ID, Partition: n}); readers[s] == 0 {
+					w.Fatalf("nobody reads %s %d, to which %s subscribes: %v; %+v", name, n, m, readers, w.g.Kind().(*Group).states)
+				}
+			}
+		}
+	}
+}
+
+func TestAssign(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		subscriptions, assignable, before := map[string][][16]byte{}, Partitions{}, map[string]Partitions{}
+		topics := rapid.IntRange(1, 3).Draw(rt, "topics")
+		for i := range topics {
+			for n := range rapid.IntRange(0, 6).Draw(rt, "partitions") {
+				assignable.add([16]byte{byte(i)}, int32(n))
+			}
+		}
+		alike := rapid.Bool().Draw(rt, "alike")
+		for i := range rapid.IntRange(1, 7).Draw(rt, "members") {
+			m := fmt.Sprint("m", i)
+			for j := range topics {
+				if alike || rapid.Bool().Draw(rt, "subscribes") {
+					subscriptions[m] = append(subscriptions[m], [16]byte{byte(j)})
+				}
+			}
+			if subscriptions[m] == nil {
+				subscriptions[m] = [][16]byte{{0}}
+			}
+			before[m] = Partitions{}
+			for range rapid.IntRange(0, 5).Draw(rt, "had") {
+				before[m].add([16]byte{byte(rapid.IntRange(0, 3).Draw(rt, "topic"))}, int32(rapid.IntRange(0, 7).Draw(rt, "partition")))
+			}
+		}
+		got := assign(subscriptions, assignable, before)
+		readers := map[place]int{}
+		counts := map[int]int{}
+		for m := range subscriptions {
+			n := 0
+			for id, parts := range got[m] {
+				if !slices.Contains(subscriptions[m], id) {
+					rt.Fatalf("%s is assigned %v without a subscription", m, id)
+				}
+				for _, p := range parts {
+					if !assignable.has(id, p) {
+						rt.Fatalf("%s is assigned %v %d, which there is not", m, id, p)
+					}
+					readers[place{id, p}]++
+					n++
+				}
+			}
+			counts[n]++
+		}
+		for id, parts := range assignable {
+			wanted := slices.ContainsFunc(slices.Collect(maps.Values(subscriptions)), func(s [][16]byte) bool { return slices.Contains(s, id) })
+			for _, p := range parts {
+				if wanted && readers[place{id, p}] == 0 {
+					rt.Fatalf("nobody is assigned %v %d: %v", id, p, got)
+				}
+			}
+		}
+		if same(subscriptions) && len(assignable) > 0 && len(counts) > 2 {
+			rt.Fatalf("unfair: %v", got)
+		}
+		if again := assign(subscriptions, assignable, got); !reflect.DeepEqual(again, got) {
+			rt.Fatalf("%v, and again without a reason to change %v", got, again)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	g := New("g", config, topicMap{})
+	g.members["m"] = &Member{ID: "m", Topics: []string{"t"}, Assigned: Partitions{{1}: {0, 1}}}
+	g.states.initialized[[16]byte{1}] = Known{Name: "t", Partitions: []int32{0}}
+	g.states.deleting[[16]byte{2}] = "u"
+	g.assignedAt = base
+	for _, r := range append(g.Tombstones(), g.memberRecord(g.members["m"]), g.epochRecord(), g.assignmentRecord(), g.targetRecord("m", g.members["m"].Assigned), g.currentRecord(g.members["m"]), g.statesRecord()) {
+		f.Add(r.Key, r.Value)
+	}
+	f.Fuzz(func(t *testing.T, k, v []byte) {
+		_, r, err := Parse(k, v)
+		if err != nil {
+			return
+		}
+		r.Replay(New("g", config, topicMap{}))
+	})
+}

@@ -1,0 +1,219 @@
+// Package share is the membership of a share group (KIP-932): who its members are, which topics they subscribe to, and which partitions each is sent to. The
+// partitions' own state is kept elsewhere (sharestate); here stands for which there is one. It is a state machine without clock, goroutine, socket or file, a
+// kind of group in package group, whose records are Apache Kafka's. The broker imports it.
+package share
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+)
+
+// ErrFencedEpoch: the member's epoch is not that of the group's.
+var ErrFencedEpoch = errors.New("member epoch is fenced")
+
+// Config is what a group is told.
+type Config struct {
+	MaxSize                                int
+	Session, Heartbeat, AssignmentInterval time.Duration
+	// InitRetry is after how long a state that was to be made, and was not, is tried again.
+	InitRetry time.Duration
+}
+
+// Topic is a topic as it stands now.
+type Topic struct {
+	ID         [16]byte
+	Name       string
+	Partitions int32
+}
+
+// Topics finds topics. It must not block.
+type Topics interface {
+	ByName(name string) (Topic, bool)
+	ByID(id [16]byte) (Topic, bool)
+}
+
+// Partitions are partitions by the id of their topic, sorted.
+type Partitions map[[16]byte][]int32
+
+// Equal tells whether the same partitions are in both.
+func (p Partitions) Equal(o Partitions) bool {
+	return maps.EqualFunc(p, o, func(a, b []int32) bool { return slices.Equal(a, b) })
+}
+
+func (p Partitions) has(id [16]byte, n int32) bool {
+	_, found := slices.BinarySearch(p[id], n)
+	return found
+}
+
+func (p Partitions) add(id [16]byte, n int32) {
+	i, found := slices.BinarySearch(p[id], n)
+	if !found {
+		p[id] = slices.Insert(slices.Clone(p[id]), i, n)
+	}
+}
+
+func (p Partitions) clone() Partitions {
+	out := make(Partitions, len(p))
+	maps.Copy(out, p)
+	return out
+}
+
+// Member is a member as it stands. It is replaced, never changed.
+type Member struct {
+	ID       string
+	Rack     *string
+	ClientID string
+	Host     string
+	Topics   []string // sorted
+	Epoch    int32
+	Previous int32
+	Assigned Partitions
+}
+
+func (m *Member) equal(o *Member) bool {
+	return m.ClientID == o.ClientID && m.Host == o.Host && slices.Equal(m.Topics, o.Topics) && (m.Rack == nil) == (o.Rack == nil) && (m.Rack == nil || *m.Rack == *o.Rack)
+}
+
+// Known are the partitions of a topic for which there is a state, or is to be.
+type Known struct {
+	Name       string
+	Partitions []int32
+	since      time.Time // of the last attempt
+}
+
+// states says for which partitions states are kept.
+type states struct {
+	initializing, initialized map[[16]byte]Known
+	deleting                  map[[16]byte]string
+}
+
+// membership is all that records describe. Its maps are replaced, or cloned before a step changes them, so that a step can be taken back.
+type membership struct {
+	epoch, assignmentEpoch int32
+	assignedAt             time.Time // zero: it may be assigned at once
+	hash                   int64     // of what the topics were like
+	members                map[string]*Member
+	target                 map[string]Partitions
+	states                 states
+}
+
+func newMembership() membership {
+	return membership{assignmentEpoch: 0, members: map[string]*Member{}, target: map[string]Partitions{},
+		states: states{map[[16]byte]Known{}, map[[16]byte]Known{}, map[[16]byte]string{}}}
+}
+
+func (m membership) clone() membership {
+	m.members, m.target = maps.Clone(m.members), maps.Clone(m.target)
+	m.states = states{maps.Clone(m.states.initializing), maps.Clone(m.states.initialized), maps.Clone(m.states.deleting)}
+	return m
+}
+
+// Group is the membership of one share group.
+type Group struct {
+	id     string
+	config func(groupID string) Config
+	topics Topics
+	membership
+	sessions map[string]time.Time // when each member's ends
+}
+
+// New makes a membership without members.
+func New(id string, config func(groupID string) Config, topics Topics) *Group {
+	return &Group{id: id, config: config, topics: topics, membership: newMembership(), sessions: map[string]time.Time{}}
+}
+
+var _ group.Kind = (*Group)(nil)
+
+// Type is TypeShare.
+func (g *Group) Type() group.Type { return group.TypeShare }
+
+// State is Empty or Stable.
+func (g *Group) State() string {
+	if g.Empty() {
+		return "Empty"
+	}
+	return "Stable"
+}
+
+// ProtocolType is "share".
+func (g *Group) ProtocolType() string { return "share" }
+
+// Empty tells whether there are no members.
+func (g *Group) Empty() bool { return len(g.members) == 0 }
+
+// Awaited is false: nobody is about to join.
+func (g *Group) Awaited() bool { return false }
+
+// Disposable tells whether no record of the group is in the log.
+func (g *Group) Disposable() bool { return g.epoch == 0 && len(g.members) == 0 }
+
+// Deadline is when the first session ends.
+func (g *Group) Deadline() (at time.Time, ok bool) {
+	for _, end := range g.sessions {
+		if !ok || end.Before(at) {
+			at, ok = end, true
+		}
+	}
+	return at, ok
+}
+
+// A share group has no committed offsets.
+
+func (g *Group) CheckCommit(time.Time, *group.Commit) error    { return group.ErrNotFound }
+func (g *Group) CheckTxnCommit(time.Time, *group.Commit) error { return group.ErrNotFound }
+func (g *Group) CheckFetch(*string, int32) error               { return group.ErrNotFound }
+func (g *Group) CheckDeleteOffsets() error                     { return group.ErrNotFound }
+func (g *Group) Subscribed(string) bool                        { return false }
+func (g *Group) RetainedFrom(string, time.Time) (time.Time, bool) {
+	return time.Time{}, false
+}
+
+// Loaded gives every member its whole session to show itself.
+func (g *Group) Loaded(now time.Time) {
+	for id := range g.members {
+		g.alive(now, id)
+	}
+}
+
+func (g *Group) alive(now time.Time, member string) {
+	g.sessions[member] = now.Add(g.config(g.id).Session)
+}
+
+// Epoch is the group's, and AssignmentEpoch that of its last assignment.
+func (g *Group) Epoch() int32           { return g.epoch }
+func (g *Group) AssignmentEpoch() int32 { return g.assignmentEpoch }
+
+// Members are the members, in the order of their ids.
+func (g *Group) Members() []*Member {
+	out := make([]*Member, 0, len(g.members))
+	for _, id := range slices.Sorted(maps.Keys(g.members)) {
+		out = append(out, g.members[id])
+	}
+	return out
+}
+
+// Initialized are the partitions that have a state.
+func (g *Group) Initialized() map[[16]byte]Known { return maps.Clone(g.states.initialized) }
+
+// subscribed are the topics that a member subscribes to, with those of changed in place of its own.
+func (g *Group) subscribed(changed *Member) []string {
+	names := map[string]struct{}{}
+	each := func(m *Member) {
+		for _, t := range m.Topics {
+			names[t] = struct{}{}
+		}
+	}
+	for id, m := range g.members {
+		if changed == nil || id != changed.ID {
+			each(m)
+		}
+	}
+	if changed != nil {
+		each(changed)
+	}
+	return slices.Sorted(maps.Keys(names))
+}
