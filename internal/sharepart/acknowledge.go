@@ -31,7 +31,7 @@ func Valid(acks []Ack) error {
 		if a.First < 0 || a.First > a.Last {
 			return fmt.Errorf("%w: from %d to %d", ErrInvalidRequest, a.First, a.Last)
 		}
-		if a.First <= last {
+		if a.First < last {
 			return fmt.Errorf("%w: from %d after %d", ErrInvalidRequest, a.First, last)
 		}
 		if n := int64(len(a.Types)); n == 0 || n > 1 && n-1 != a.Last-a.First {

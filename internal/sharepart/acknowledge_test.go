@@ -41,7 +41,8 @@ func TestAcknowledge(t *testing.T) {
 		{"another member", "b", []Ack{{0, 9, []int8{Accept}}}, ErrInvalidRecordState, 0},
 		{"the second is another's", "a", []Ack{{0, 9, []int8{Accept}}, {20, 29, []int8{Accept}}}, ErrInvalidRequest, 0},
 		{"beyond the end", "a", []Ack{{15, 22, []int8{Accept}}}, ErrInvalidRequest, 0},
-		{"twice", "a", []Ack{{0, 9, []int8{Accept}}, {9, 10, []int8{Accept}}}, ErrInvalidRequest, 0},
+		{"twice", "a", []Ack{{0, 9, []int8{Accept}}, {9, 10, []int8{Accept}}}, ErrInvalidRecordState, 0},
+		{"out of order", "a", []Ack{{0, 9, []int8{Accept}}, {8, 8, []int8{Accept}}}, ErrInvalidRequest, 0},
 		{"renewed", "a", []Ack{{0, 9, []int8{Renew}}}, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,95 @@
+package sharesession
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+)
+
+func part(n int32) Part { return Part{[16]byte{1}, n} }
+
+func slots(n int) func() int { return func() int { return n } }
+
+func TestSession(t *testing.T) {
+	c, k := New(slots(2)), Key{"g", "m"}
+	expect := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) || err == nil && want != nil {
+			t.Fatalf("%v, want %v", err, want)
+		}
+	}
+	parts := func(got []Part, err error, want ...int32) {
+		t.Helper()
+		var numbers []int32
+		for _, p := range got {
+			numbers = append(numbers, p.Partition)
+		}
+		if err != nil || !slices.Equal(numbers, want) {
+			t.Fatalf("%v, %v, want %v", numbers, err, want)
+		}
+	}
+	_, err := c.Next(k, 1, nil, nil)
+	expect(err, ErrNotFound)
+	expect(c.Acknowledge(k, 1), ErrNotFound)
+	expect(c.Open(k, 7, []Part{part(0), part(1), part(1)}), nil)
+	_, err = c.Next(k, 2, nil, nil)
+	expect(err, ErrInvalidEpoch)
+	got, err := c.Next(k, 1, []Part{part(2)}, nil)
+	parts(got, err, 1, 2, 0)
+	expect(c.Acknowledge(k, 0), ErrInvalidEpoch)
+	expect(c.Acknowledge(k, 1), ErrInvalidEpoch)
+	expect(c.Acknowledge(k, 2), nil)
+	got, err = c.Next(k, 3, nil, []Part{part(1)})
+	parts(got, err, 2, 0)
+	if c.News(k, part(0), false, false) || !c.News(k, part(2), false, false) || c.News(k, part(2), false, false) {
+		t.Error("only what was added is news")
+	}
+	if !c.News(k, part(0), false, true) || !c.News(k, part(0), false, false) {
+		t.Error("an error is news, and so is its end")
+	}
+	expect(c.Acknowledge(k, Final), nil)
+	if ended, ok := c.Close(k); !ok || len(ended) != 2 {
+		t.Error(ended, ok)
+	}
+	if _, ok := c.Close(k); ok || c.InUse("g") || c.partitions != 0 || len(c.conns) != 0 {
+		t.Errorf("something is left: %+v", c)
+	}
+}
+
+func TestConnectionsAndLimits(t *testing.T) {
+	c := New(slots(2))
+	for i, m := range []string{"a", "b"} {
+		if err := c.Open(Key{"g", m}, uint64(i), []Part{part(0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Open(Key{"g", "c"}, 3, nil); !errors.Is(err, ErrLimit) {
+		t.Error(err)
+	}
+	if err := c.Open(Key{"g", "a"}, 5, []Part{part(0)}); err != nil { // elsewhere
+		t.Error(err)
+	}
+	if ended := c.Gone(0); len(ended) != 0 {
+		t.Errorf("%v went with a connection that it has left", ended)
+	}
+	if ended := c.Gone(5); len(ended) != 1 || ended[0].Member != "a" {
+		t.Error(ended)
+	}
+	if !c.InUse("g") {
+		t.Error("b is there still")
+	}
+	many := make([]Part, 2*maxPartitionsPerSlot)
+	for i := range many {
+		many[i] = part(int32(i))
+	}
+	if _, err := c.Next(Key{"g", "b"}, 1, many, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Next(Key{"g", "b"}, 2, []Part{part(-1)}, nil); !errors.Is(err, ErrLimit) {
+		t.Error(err)
+	}
+	if after(math.MaxInt32) != 1 {
+		t.Error("epochs begin anew at 1")
+	}
+}
