@@ -98,6 +98,9 @@ type Broker struct {
 	ShareLocks, MinShareLocks, MaxShareLocks                      int
 	ShareLockDuration, MinShareLockDuration, MaxShareLockDuration time.Duration
 	StreamsInitialDelay                                           time.Duration
+	ShareStatePartitions, ShareStateSegmentBytes                  int32
+	ShareUpdatesPerSnapshot                                       int
+	ShareColdSnapshot, ShareStatePrune                            time.Duration
 	StreamsStandby, StreamsMaxStandby                             int
 	StreamsRackTags                                               string
 

@@ -20,6 +20,7 @@ type GroupKind struct {
 
 // groupBrokerKeys are the broker's keys about consumer groups of KIP-848, share groups and streams groups.
 var groupBrokerKeys = slices.Concat(
+	shareStateKeys,
 	kindKeys("consumer", "consumer groups (KIP-848)", "2147483647", integer(32, 1, maxInt), func(b *Broker) *GroupKind { return &b.ConsumerGroups }),
 	kindKeys("share", "share groups", "200", integer(32, 1, 1000), func(b *Broker) *GroupKind { return &b.ShareGroups }),
 	kindKeys("streams", "streams groups", "2147483647", integer(32, 1, maxInt), func(b *Broker) *GroupKind { return &b.StreamsGroups }),
