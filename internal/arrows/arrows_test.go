@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"internal/broker", "internal/gateway", ""},
 	{"internal/backfill", "internal/storetest", "internal/clustertest", "internal/doctor"},
 	{"internal/demo", "internal/bench", "internal/clientdrivers"},
-	{"internal/clienttest", "internal/killtest", "internal/gatewaytest", "internal/streamstest", "internal/difftest"},
+	{"internal/clienttest", "internal/killtest", "internal/gatewaytest", "internal/difftest", "internal/checkers", "internal/tooltest", "internal/streamstest", "internal/difftest"},
 	{"cmd/rewind"},
 }
 

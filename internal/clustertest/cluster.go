@@ -332,3 +332,9 @@ func (c *Cluster) await(t testing.TB, what string, ok func(context.Context) erro
 		}
 	}
 }
+
+// LogDir is where a broker keeps its partitions.
+func (c *Cluster) LogDir(t testing.TB, id int32) string {
+	t.Helper()
+	return filepath.Join(c.node(t, id).dir, "log")
+}
