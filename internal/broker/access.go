@@ -13,6 +13,7 @@ func (b *Broker) allowed(c *conn, op acl.Operation, r acl.ResourceType, name str
 	if b.authorizer == nil || b.authorizer.Allowed(&c.who, op, r, name) {
 		return true
 	}
+	b.metrics.denied.WithLabelValues(op.String(), r.String()).Inc()
 	if b.log.Enabled(c.ctx, slog.LevelDebug) {
 		b.log.Debug("denied", "principal", c.who.Principal, "host", c.who.Host, "operation", op.String(), "resource", r.String(), "name", name)
 	}
@@ -64,4 +65,5 @@ const (
 	topicDenied   = "Topic authorization failed."
 	groupDenied   = "Group authorization failed."
 	clusterDenied = "Cluster authorization failed."
+	quotaExceeded = "The throttling quota has been exceeded."
 )

@@ -105,6 +105,8 @@ const (
 	keyDeleteGroups            int16 = 42
 	keyIncrementalAlterConfigs int16 = 44
 	keyOffsetDelete            int16 = 47
+	keyDescribeClientQuotas    int16 = 48
+	keyAlterClientQuotas       int16 = 49
 	keyDescribeScram           int16 = 50
 	keyAlterScram              int16 = 51
 	keyListConfigResources     int16 = 74

@@ -13,6 +13,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/partlog"
+	"github.com/rewind-kafka/rewind/internal/quota"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -56,6 +57,7 @@ func (b *Broker) handleProduce(ctx context.Context, c *conn, req *kmsg.ProduceRe
 			resp.Topics = append(resp.Topics, out)
 		}
 	}
+	c.charge(quota.Produce, float64(c.size))
 	if req.Acks != acksNone {
 		return r, nil
 	}

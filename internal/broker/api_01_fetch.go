@@ -10,6 +10,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/fetch"
+	"github.com/rewind-kafka/rewind/internal/quota"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -35,6 +36,10 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{ErrorCode: code}}, nil
 	}
 	r := fetchRequest{conn: c, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
+	if r.consumer && c.overdrawn(quota.Fetch) {
+		f.Drop()
+		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{SessionID: f.SessionID}}, nil
+	}
 	var err error
 	if r.formats, err = wire.SupportedStorageFormatVersions(req); err != nil {
 		return nil, err
@@ -50,11 +55,33 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	l := fetch.Limits{
 		Reserve: grant.Reserve, MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
 	}
+	began := time.Now()
 	awaitLocations(ctx, parts, min(l.MaxWait, locationGrace))
+	c.waited(time.Since(began))
+	if r.consumer {
+		l.MaxBytes = int(min(float64(l.MaxBytes), b.quotas.Most(quota.Fetch, c.user(), c.clientID)))
+	}
+	l.Waited = c.waited
 	results := fetch.Collect(ctx, l, parts, limits)
 	resp := wire.FetchResponse{SessionID: f.SessionID, Topics: f.Filter(results)}
-	grant.Used(b.metrics.fetched(&resp))
+	n := b.metrics.fetched(&resp)
+	grant.Used(n)
+	if r.consumer {
+		c.charge(quota.Fetch, float64(int64(n)+locatedBytes(&resp)))
+	}
 	return &fetched{scratches: &b.scratches, resp: resp, grant: grant}, nil
+}
+
+// locatedBytes is how much the locations in an answer let a client read: it counts like what the broker would have sent instead.
+func locatedBytes(resp *wire.FetchResponse) (n int64) {
+	for i := range resp.Topics {
+		for j := range resp.Topics[i].Partitions {
+			if l := resp.Topics[i].Partitions[j].Location; l != nil {
+				n += l.EndPosition - l.StartPosition
+			}
+		}
+	}
+	return n
 }
 
 // locationGrace is how long a fetch waits for locations although other partitions have data: most are found without a request to the store, within a

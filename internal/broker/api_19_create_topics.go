@@ -30,7 +30,7 @@ func (b *Broker) handleCreateTopics(_ context.Context, c *conn, req *kmsg.Create
 			continue
 		}
 		if seen[asked.Topic] == 1 {
-			resp.Topics = append(resp.Topics, b.createAsked(c, asked, req.ValidateOnly))
+			resp.Topics = append(resp.Topics, b.createAsked(c, asked, req.ValidateOnly, req.Version >= firstStrictCreate))
 		}
 	}
 	return resp, nil
@@ -43,7 +43,10 @@ func failedTopic(name string, code int16, message string) kmsg.CreateTopicsRespo
 	return out
 }
 
-func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, validateOnly bool) kmsg.CreateTopicsResponseTopic {
+// firstStrictCreate is the version from which on a client above its controller_mutation_rate is refused (KIP-599); before, it is only made to wait.
+const firstStrictCreate = 6
+
+func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, validateOnly, strict bool) kmsg.CreateTopicsResponseTopic {
 	if !b.mayCreate(c, asked.Topic) {
 		return failedTopic(asked.Topic, errTopicAuthorization, "Authorization failed.")
 	}
@@ -67,6 +70,9 @@ func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, vali
 	}
 	if code, err := b.checkReplicas(asked, &t.Partitions); err != nil {
 		return failedTopic(asked.Topic, code, err.Error())
+	}
+	if !c.mayMutate(t.Partitions, strict) {
+		return failedTopic(asked.Topic, errThrottlingQuotaExceeded, quotaExceeded)
 	}
 	if !validateOnly {
 		if t, err = b.createTopic(t); err != nil {

@@ -29,7 +29,7 @@ func (b *Broker) handleDeleteTopics(_ context.Context, c *conn, req *kmsg.Delete
 		case byName == byID:
 			refuse("a topic is named either by its name or by its id")
 		case byName && names[*t.Topic] == 1, byID && ids[t.TopicID] == 1:
-			resp.Topics = append(resp.Topics, b.deleteAsked(c, t))
+			resp.Topics = append(resp.Topics, b.deleteAsked(c, t, req.Version >= firstStrictDelete))
 		// One answer for what is there more than once.
 		case byName && names[*t.Topic] > 1:
 			names[*t.Topic] = 0
@@ -67,7 +67,9 @@ func (b *Broker) mayDelete(c *conn, name string, op acl.Operation) bool {
 	return b.allowedCluster(c, acl.Delete) || b.allowedTopic(c, op, name)
 }
 
-func (b *Broker) deleteAsked(c *conn, asked kmsg.DeleteTopicsRequestTopic) kmsg.DeleteTopicsResponseTopic {
+const firstStrictDelete = 5
+
+func (b *Broker) deleteAsked(c *conn, asked kmsg.DeleteTopicsRequestTopic, strict bool) kmsg.DeleteTopicsResponseTopic {
 	out := kmsg.NewDeleteTopicsResponseTopic()
 	out.Topic, out.TopicID = asked.Topic, asked.TopicID
 	fail := func(code int16, message string) kmsg.DeleteTopicsResponseTopic {
@@ -99,6 +101,8 @@ func (b *Broker) deleteAsked(c *conn, asked kmsg.DeleteTopicsRequestTopic) kmsg.
 		return fail(errTopicDeletionDisabled, "delete.topic.enable is false")
 	case internalTopic(name):
 		return fail(errInvalidTopic, name+" is internal")
+	case there && !c.mayMutate(t.Partitions, strict):
+		return fail(errThrottlingQuotaExceeded, quotaExceeded)
 	default:
 		if err := b.deleteTopic(name); err != nil {
 			return fail(topicError(err), err.Error())

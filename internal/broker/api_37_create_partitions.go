@@ -30,7 +30,7 @@ func (b *Broker) handleCreatePartitions(_ context.Context, c *conn, req *kmsg.Cr
 			}
 			continue
 		}
-		if code, err := b.morePartitions(c, asked, req.ValidateOnly); err != nil {
+		if code, err := b.morePartitions(c, asked, req.ValidateOnly, req.Version >= firstStrictPartitions); err != nil {
 			out.ErrorCode, out.ErrorMessage = code, kmsg.StringPtr(err.Error())
 		}
 		resp.Topics = append(resp.Topics, out)
@@ -38,7 +38,9 @@ func (b *Broker) handleCreatePartitions(_ context.Context, c *conn, req *kmsg.Cr
 	return resp, nil
 }
 
-func (b *Broker) morePartitions(c *conn, asked *kmsg.CreatePartitionsRequestTopic, validateOnly bool) (int16, error) {
+const firstStrictPartitions = 3
+
+func (b *Broker) morePartitions(c *conn, asked *kmsg.CreatePartitionsRequestTopic, validateOnly, strict bool) (int16, error) {
 	if !b.allowedTopic(c, acl.Alter, asked.Topic) {
 		return errTopicAuthorization, errors.New(topicDenied)
 	}
@@ -59,6 +61,9 @@ func (b *Broker) morePartitions(c *conn, asked *kmsg.CreatePartitionsRequestTopi
 		if len(a.Replicas) != 1 || a.Replicas[0] != b.nodeID {
 			return errInvalidReplicaAssignment, fmt.Errorf("assignment to %v, the only broker is %d", a.Replicas, b.nodeID)
 		}
+	}
+	if !c.mayMutate(asked.Count-t.Partitions, strict) {
+		return errThrottlingQuotaExceeded, errors.New(quotaExceeded)
 	}
 	if validateOnly {
 		return errNone, nil

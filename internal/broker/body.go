@@ -117,6 +117,8 @@ var shapes = map[int16][]field{
 	keyDeleteGroups:            {strs()},
 	keyIncrementalAlterConfigs: {list(fix(1), str(), list(str(), fix(1), str())), fix(1)},
 	keyOffsetDelete:            {str(), list(str(), list(fix(4)))},
+	keyDescribeClientQuotas:    {list(str(), fix(1), str()), fix(1)},
+	keyAlterClientQuotas:       {list(list(str(), str()), list(str(), fix(9))), fix(1)},
 	keyListConfigResources:     {listOf(1).since(1)},
 	keyDescribeTopicPartitions: {list(str()), fix(4)},
 }

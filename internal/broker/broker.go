@@ -64,6 +64,7 @@ type Broker struct {
 	secrets    *secrets
 
 	resourceConfigs *resourceConfigs
+	quotas          *quotas
 
 	tokenKeys *sasl.Keys // nil without OAUTHBEARER
 	doors     []*door    // of the listeners, in their order
@@ -143,6 +144,9 @@ func (b *Broker) open() error {
 	if b.resourceConfigs, err = openResourceConfigs(b.fs, cfg.DataDir); err != nil {
 		return err
 	}
+	if b.quotas, err = openQuotas(b.fs, cfg); err != nil {
+		return err
+	}
 	b.sessions = session.NewCache(cfg.FetchSessionSlots)
 	if b.producerIDs, err = openProducerIDs(b.fs, cfg.DataDir); err != nil {
 		return err
@@ -211,6 +215,7 @@ func (b *Broker) Serve(listeners ...net.Listener) {
 	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, cfg.MaxConnections, cfg.ConnectionsMaxIdle
 	b.server = newServer(b.apis, lim, b.log)
 	b.server.now = b.now
+	b.server.quotas = b.quotas.Meters
 	b.server.stats = b.metrics.serverStats()
 	b.server.gone = b.connectionGone
 	b.listeners = listeners

@@ -25,6 +25,8 @@ func (b *Broker) configHandlers() []api {
 		on(0, 2, b.handleAlterConfigs),
 		on(0, 1, b.handleIncrementalAlterConfigs),
 		on(0, 1, b.handleListConfigResources),
+		on(0, 1, b.handleDescribeClientQuotas),
+		on(0, 1, b.handleAlterClientQuotas),
 	}
 }
 
@@ -50,7 +52,7 @@ func configCode(err error) (int16, *string) {
 		return errInvalidConfig, &text
 	case errors.Is(err, topics.ErrUnknown):
 		return errUnknownTopicOrPartition, &text
-	case errors.Is(err, errTooManyResources):
+	case errors.Is(err, errTooManyResources), errors.Is(err, errTooManyQuotas):
 		return errPolicyViolation, &text
 	}
 	return errUnknown, &text

@@ -53,6 +53,12 @@ type conn struct {
 	// clientID and software are the last that the client gave; only the handler goroutine uses them.
 	clientID string
 
+	// debt and idle are of the request that is being served; only the handler goroutine uses them. muted is until when nothing is read, after srv.began.
+	debt  debt
+	idle  time.Duration
+	size  int // of its frame
+	muted atomic.Int64
+
 	pace  pace        // of the frame that is being read; the reader goroutine's
 	spare chan []byte // frames whose memory may be used again
 	// fetching holds one token while a fetch is being answered. So a client that pipelines fetches and does not read holds one answer's memory.
@@ -145,6 +151,9 @@ func (c *conn) end() {
 // readAll reads frames until the client goes (errGone) or does something that it must not (an error worth a line).
 func (c *conn) readAll(to chan<- request) error {
 	for {
+		if err := c.awaitTurn(); err != nil {
+			return err
+		}
 		size, err := c.awaitFrame()
 		if err != nil {
 			return err
@@ -301,6 +310,8 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			continue
 		}
 		fetch := req.Key == keyFetch && c.beginFetch()
+		began := time.Now()
+		c.idle, c.size = 0, len(req.frame)
 		r, err := c.serveOne(&req)
 		c.done(&req)
 		if err != nil {
@@ -322,7 +333,11 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 		if final, broken = r.(lastWord); broken {
 			c.fail(final.reason)
 		}
+		wait := c.settle(&req, r, time.Since(began))
 		to <- answer{reply: r, version: version, correlationID: req.CorrelationID, fetch: fetch, final: broken}
+		if wait > 0 {
+			c.mute(wait)
+		}
 	}
 }
 

@@ -62,6 +62,7 @@ const (
 	errFencedInstanceID         int16 = 82
 	errGroupSubscribed          int16 = 86
 	errInvalidRecord            int16 = 87
+	errThrottlingQuotaExceeded  int16 = 89
 	errResourceNotFound         int16 = 91
 	errDuplicateResource        int16 = 92
 	errUnacceptableCredential   int16 = 93

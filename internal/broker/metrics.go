@@ -23,6 +23,9 @@ type metrics struct {
 	fetchedBy    prometheus.Counter
 	locations    prometheus.Counter
 	logins       *prometheus.CounterVec
+	denied       *prometheus.CounterVec
+	throttles    *prometheus.CounterVec
+	throttleTime *prometheus.CounterVec
 	remoteFails  prometheus.Counter
 	remoteBytes  prometheus.Counter
 	remoteRanges *prometheus.CounterVec
@@ -45,6 +48,12 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 		locations:  counter("locations_total", "Partitions answered with a location (KIP-1248)."),
 		logins: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "authentications_total",
 			Help: "Clients that authenticated, by mechanism of SASL or TLS for certificates, and result; again on the same connection counts too."}, []string{"mechanism", "result"}),
+		denied: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "denials_total",
+			Help: "What ACLs did not allow, by operation and kind of resource; what is left out of a list counts too."}, []string{"operation", "resource"}),
+		throttles: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "throttles_total",
+			Help: "Requests and connections whose client was made to wait, by quota."}, []string{"quota"}),
+		throttleTime: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "throttle_seconds_total",
+			Help: "How long clients were made to wait, by quota."}, []string{"quota"}),
 		remoteFails: counter("remote_read_failures_total", "Remote reads that ended with an error."),
 		remoteBytes: counter("remote_read_bytes_total", "Bytes read from the object store for fetches."),
 		remoteRanges: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "remote_ranges_total",
@@ -53,7 +62,7 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			Help: "What happened on the way of remote reads."}, []string{"event"}),
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.logins, m.remoteFails, m.remoteBytes,
+		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.logins, m.denied, m.throttles, m.throttleTime, m.remoteFails, m.remoteBytes,
 			m.remoteRanges, m.remoteEvents)
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "broker", Name: "fetch_sessions",
 			Help: "Fetch sessions held."}, func() float64 {
@@ -80,6 +89,10 @@ func (m *metrics) serverStats() serverStats {
 				result = "refused"
 			}
 			m.logins.WithLabelValues(mechanism, result).Inc()
+		},
+		throttled: func(quota string, wait time.Duration) {
+			m.throttles.WithLabelValues(quota).Inc()
+			m.throttleTime.WithLabelValues(quota).Add(wait.Seconds())
 		},
 		sent: func(bytes int64) {
 			m.sentTotal.Add(bytes)

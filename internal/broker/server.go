@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/rewind-kafka/rewind/internal/quota"
 )
 
 // limits bound what connections may take of the process.
@@ -33,9 +35,12 @@ type server struct {
 	log    *slog.Logger
 	now    func() time.Time
 	stats  serverStats
+	quotas *quota.Meters // nil: none
+	began  time.Time
 	gone   func(*conn) // called once a connection's goroutines have ended; may be nil
 
-	ids atomic.Uint64
+	ids        atomic.Uint64
+	turnedAway atomic.Int32
 
 	ctx    context.Context // ends when the server closes
 	cancel context.CancelFunc
@@ -54,10 +59,11 @@ type serverStats struct {
 	sent      func(bytes int64)
 
 	authenticated func(mechanism string, ok bool)
+	throttled     func(quota string, wait time.Duration)
 }
 
 func newServer(apis map[int16]api, l limits, log *slog.Logger) *server {
-	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, now: time.Now, conns: make(map[*conn]struct{})}
+	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, now: time.Now, began: time.Now(), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -92,6 +98,9 @@ func (s *server) accept(l net.Listener, d *door) {
 
 // admit starts a connection, or closes it where there are too many.
 func (s *server) admit(nc net.Conn, d *door) {
+	if s.turnAway(nc) {
+		return
+	}
 	c := newConn(s, nc)
 	c.door = d
 	c.id = s.ids.Add(1)

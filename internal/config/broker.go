@@ -88,19 +88,23 @@ type Broker struct {
 	ExpectedIssuer             string
 	SubjectClaim               string
 	ClockSkewSeconds           int
+	QuotaWindows               int
+	QuotaWindow                time.Duration
+	ControllerQuotaWindows     int
+	ControllerQuotaWindow      time.Duration
 	Authorizer, SuperUsers     string
 	AllowIfNoACL               bool
 
 	ConsumerGroups, ShareGroups, StreamsGroups                    GroupKind
 	ConsumerMigration                                             string
 	ShareSessions                                                 int
+	ShareStatePartitions, ShareStateSegmentBytes                  int32
+	ShareUpdatesPerSnapshot                                       int
+	ShareColdSnapshot, ShareStatePrune                            time.Duration
 	ShareDeliveries, MinShareDeliveries, MaxShareDeliveries       int
 	ShareLocks, MinShareLocks, MaxShareLocks                      int
 	ShareLockDuration, MinShareLockDuration, MaxShareLockDuration time.Duration
 	StreamsInitialDelay                                           time.Duration
-	ShareStatePartitions, ShareStateSegmentBytes                  int32
-	ShareUpdatesPerSnapshot                                       int
-	ShareColdSnapshot, ShareStatePrune                            time.Duration
 	StreamsStandby, StreamsMaxStandby                             int
 	StreamsRackTags                                               string
 
@@ -357,6 +361,8 @@ func assign(field any, value string) {
 		*f = number(value)
 	case *time.Duration:
 		*f = time.Duration(number(value)) * time.Millisecond
+	case *seconds:
+		*f = seconds(number(value)) * seconds(time.Second)
 	case *minutes:
 		*f = minutes(number(value)) * minutes(time.Minute)
 	default:
@@ -378,6 +384,8 @@ func format(field any) string {
 		return strconv.FormatInt(*f, 10)
 	case *time.Duration:
 		return strconv.FormatInt(f.Milliseconds(), 10)
+	case *seconds:
+		return strconv.FormatInt(int64(time.Duration(*f)/time.Second), 10)
 	case *minutes:
 		return strconv.FormatInt(int64(time.Duration(*f)/time.Minute), 10)
 	}

@@ -15,7 +15,7 @@ var brokerAliases = map[string]string{
 const maxMillis = maxLong / 1_000_000
 
 // brokerKeys are all broker configurations, in the order of their names.
-var brokerKeys = slices.SortedFunc(slices.Values(slices.Concat(coreKeys, securityKeys, groupBrokerKeys)), func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
+var brokerKeys = slices.SortedFunc(slices.Values(slices.Concat(coreKeys, securityKeys, groupBrokerKeys, quotaKeys)), func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
 
 // coreKeys are those that have nothing to do with security.
 var coreKeys = []*Key{

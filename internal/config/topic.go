@@ -229,5 +229,8 @@ func unitOf(name string) unit {
 	return noUnit
 }
 
-// minutes is a duration that its key has in minutes.
-type minutes time.Duration
+// minutes is a duration that its key has in minutes, seconds in seconds.
+type (
+	minutes time.Duration
+	seconds time.Duration
+)

@@ -30,6 +30,8 @@ type Limits struct {
 	// Reserve, if not nil, is asked once the waiting is over, with the bytes that could be read, and gives how many may be: what a response takes of
 	// the process's memory is bounded there. The first batch is read whole all the same.
 	Reserve func(want int) int
+	// Waited, if not nil, is told how long was waited before reading.
+	Waited func(time.Duration)
 }
 
 // Collect waits until MinBytes are available, some part must go out now, MaxWait has passed or ctx is done. Then it reads the parts in their order:
@@ -39,7 +41,11 @@ func Collect(ctx context.Context, l Limits, parts []Part, partLimit []int) []wir
 	if len(parts) == 0 {
 		return nil
 	}
+	began := time.Now()
 	await(ctx, l, parts, partLimit)
+	if l.Waited != nil {
+		l.Waited(time.Since(began))
+	}
 	if l.Reserve != nil {
 		l.MaxBytes = min(l.MaxBytes, l.Reserve(wanted(&l, parts, partLimit)))
 	}

@@ -130,6 +130,19 @@ func (c *Cache) Apply(req *kmsg.FetchRequest) (*Fetch, int16) {
 	return f, 0
 }
 
+// Drop takes back the session that a full request has opened, for an answer that holds nothing of it: the client begins anew, as KIP-219 has it.
+func (f *Fetch) Drop() {
+	if f.Incremental || f.state == nil {
+		return
+	}
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	if f.cache.sessions[f.state.id] == f.state {
+		f.cache.removeLocked(f.state)
+	}
+	f.SessionID, f.cache, f.state = 0, nil, nil
+}
+
 // Len is the number of sessions held.
 func (c *Cache) Len() int {
 	c.mu.Lock()
