@@ -16,9 +16,9 @@ const module = "github.com/rewind-kafka/rewind"
 // layers, from the bottom. A package imports packages of lower layers only. A new package goes into the lowest layer that its imports allow.
 var layers = [][]string{
 	// Nouns and formats that know nothing else.
-	{"remotestorage", "internal/acl", "internal/sasl", "internal/keyfiles", "internal/principal", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/oncefile", "internal/loadcache", "internal/freeport", "internal/peers", "internal/coord/group", "internal/coord/txn", "internal/coord/sharestate", "internal/sharepart", "internal/sharesession", "internal/quota", "internal/arrows"},
+	{"remotestorage", "internal/acl", "internal/sasl", "internal/keyfiles", "internal/principal", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/oncefile", "internal/loadcache", "internal/freeport", "internal/peers", "internal/coord/group", "internal/coord/assignor", "internal/coord/txn", "internal/coord/sharestate", "internal/sharepart", "internal/sharesession", "internal/quota", "internal/arrows"},
 	// Formats, and state machines without I/O.
-	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/coord/share", "internal/config"},
+	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/coord/share", "internal/coord/consumer", "internal/config"},
 	// What the driver of directories and the front of one share.
 	{"internal/storedir"},
 	// Small things that do I/O, each for one purpose.
@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"internal/broker", "internal/gateway", ""},
 	{"internal/backfill", "internal/storetest", "internal/clustertest", "internal/doctor"},
 	{"internal/demo", "internal/bench", "internal/clientdrivers"},
-	{"internal/clienttest", "internal/killtest", "internal/gatewaytest", "internal/difftest", "internal/checkers", "internal/tooltest", "internal/streamstest", "internal/difftest"},
+	{"internal/clienttest", "internal/killtest", "internal/gatewaytest", "internal/difftest", "internal/checkers", "internal/tooltest", "internal/streamstest"},
 	{"cmd/rewind"},
 }
 

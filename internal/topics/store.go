@@ -155,6 +155,7 @@ func (r *Registry) add(t Topic) (Topic, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.byName[kept.Name], r.byID[kept.ID] = &kept, &kept
+	r.version++
 	return kept.clone(), nil
 }
 
@@ -175,12 +176,16 @@ func (r *Registry) change(name string, f func(*Topic)) (Topic, error) {
 	if !ok {
 		return Topic{}, fmt.Errorf("%w: %s", ErrUnknown, name)
 	}
+	before := t.Partitions
 	f(&t)
 	if err := r.save(&t, false); err != nil {
 		return Topic{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if t.Partitions != before {
+		r.version++
+	}
 	r.byName[name], r.byID[t.ID] = &t, &t
 	return t.clone(), nil
 }
@@ -205,6 +210,7 @@ func (r *Registry) Delete(name string) (Topic, error) {
 	defer r.mu.Unlock()
 	delete(r.byName, name)
 	delete(r.byID, t.ID)
+	r.version++
 	r.deleting[t.ID] = &t
 	return t.clone(), nil
 }

@@ -52,6 +52,7 @@ type Registry struct {
 	byName   map[string]*Topic
 	byID     map[remotestorage.UUID]*Topic
 	deleting map[remotestorage.UUID]*Topic
+	version  int64 // of byName, but for configurations
 }
 
 // CheckName applies Kafka's rules for topic names.
@@ -77,6 +78,13 @@ func (r *Registry) Get(name string) (Topic, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return lookup(r.byName, name)
+}
+
+// Version grows whenever a topic comes, goes, or gets more partitions.
+func (r *Registry) Version() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.version
 }
 
 // ByID returns the topic of this id.

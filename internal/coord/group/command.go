@@ -1,6 +1,9 @@
 package group
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Command is what Step takes. Each names the reply it leads to; Token comes back with it.
 type Command interface{ isCommand() }
@@ -176,6 +179,18 @@ type Output struct {
 // Reply answers the command with the token.
 func (o *Output) Reply(token any, r Result) {
 	o.Replies = append(o.Replies, Reply{token, r})
+}
+
+// Cancel takes back what was done so far, as if the step had not begun: nothing is written, and nobody is answered.
+func (o *Output) Cancel() {
+	var dropped Output
+	for _, p := range o.superseded {
+		p.superseded = false
+	}
+	for _, undo := range slices.Backward(o.undo) {
+		undo(&dropped)
+	}
+	*o = Output{}
 }
 
 // OnFailure has undo called if the records cannot be appended. What it adds to its Output is sent then. The last one is called first.

@@ -10,27 +10,49 @@ package group
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
 // Errors of replies, each for one error code of the protocol.
 var (
-	ErrNotAvailable       = errors.New("coordinator not available")
-	ErrIllegalGeneration  = errors.New("illegal generation")
-	ErrInconsistent       = errors.New("inconsistent group protocol")
-	ErrUnknownMember      = errors.New("unknown member id")
-	ErrSessionTimeout     = errors.New("invalid session timeout")
-	ErrRebalance          = errors.New("rebalance in progress")
-	ErrMemberIDRequired   = errors.New("member id required")
-	ErrMaxSize            = errors.New("group has reached its maximum size")
-	ErrFenced             = errors.New("instance id is in use by another member")
-	ErrNonEmpty           = errors.New("group is not empty")
-	ErrNotFound           = errors.New("group does not exist")
-	ErrSubscribed         = errors.New("group is subscribed to the topic")
-	ErrTooLarge           = errors.New("record is too large for the log of groups")
-	ErrMetadataTooLarge   = errors.New("metadata of the offset is too large")
-	ErrUnknownTopicOrPart = errors.New("unknown topic or partition")
+	ErrNotAvailable        = errors.New("coordinator not available")
+	ErrIllegalGeneration   = errors.New("illegal generation")
+	ErrInconsistent        = errors.New("inconsistent group protocol")
+	ErrUnknownMember       = errors.New("unknown member id")
+	ErrSessionTimeout      = errors.New("invalid session timeout")
+	ErrRebalance           = errors.New("rebalance in progress")
+	ErrMemberIDRequired    = errors.New("member id required")
+	ErrMaxSize             = errors.New("group has reached its maximum size")
+	ErrFenced              = errors.New("instance id is in use by another member")
+	ErrNonEmpty            = errors.New("group is not empty")
+	ErrNotFound            = errors.New("group does not exist")
+	ErrSubscribed          = errors.New("group is subscribed to the topic")
+	ErrTooLarge            = errors.New("record is too large for the log of groups")
+	ErrMetadataTooLarge    = errors.New("metadata of the offset is too large")
+	ErrUnknownTopicOrPart  = errors.New("unknown topic or partition")
+	ErrInvalidRequest      = errors.New("invalid request")
+	ErrFencedEpoch         = errors.New("member epoch is fenced")
+	ErrStaleEpoch          = errors.New("member epoch is stale")
+	ErrUnreleased          = errors.New("instance id is still owned by another member")
+	ErrUnsupportedAssignor = errors.New("assignor is not supported")
+	ErrInvalidRegex        = errors.New("invalid regular expression")
+	ErrUnsupportedVersion  = errors.New("version of the request is not for such members")
 )
+
+// Refused is an error with words for whoever asked. It is the sentinel that it wraps.
+type Refused struct {
+	err  error
+	text string
+}
+
+// Refuse makes an error of a sentinel and of what is to be said to the client.
+func Refuse(err error, format string, args ...any) error {
+	return &Refused{err, fmt.Sprintf(format, args...)}
+}
+
+func (r *Refused) Error() string { return r.text }
+func (r *Refused) Unwrap() error { return r.err }
 
 // Config is what a group needs of the broker's configuration.
 type Config struct {
