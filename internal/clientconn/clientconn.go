@@ -5,8 +5,9 @@
 // Gateway and dialer use it. Policy (which requests, from where the answers) is the handler's. A Conn owns three goroutines and one
 // for each answer in the making; Run waits for them all.
 //
-// Responses leave in the order of the requests, so whatever is behind a response that its client is slow to take waits, and so does upstream: what the
-// broker sends is read only as fast as it can be passed on. Requests are written on meanwhile, up to Options.MaxInFlight.
+// Responses leave in the order of the requests: whoever has one, the reader of upstream or an answer's goroutine, waits for the one before and writes it itself, since each
+// hand-over to another goroutine would cost as much as a small response. So whatever is behind a response that its client is slow to take waits, and so does
+// upstream: what the broker sends is read only as fast as it can be passed on. Requests are written on meanwhile, up to Options.MaxInFlight.
 package clientconn
 
 import (
@@ -16,6 +17,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -71,6 +74,14 @@ type Answer struct {
 	Transform func(chunk []byte) error
 	// Skip lets Transform leave out bytes that it need not see; they may then pass without being copied. nil: it sees all.
 	Skip Skipper
+
+	// Ask, if set, is a request of our own: what Then makes of the response is the answer, in this one's place. Then is called once, when the first bytes of the response are
+	// there, on the goroutine that reads them, which is to block for nothing but more of them; or with an error and without a response, when the connection has ended.
+	// It may give an Answer with the response as its Stream, or leave the response, which is then thrown away, and give another Answer.
+	Ask  kmsg.Request
+	Then func(in *Incoming, err error) (Answer, error)
+	// Later, if set, gives the answer in this one's place, and may block. Begin and Then return one that has more to do.
+	Later func(ctx context.Context) (Answer, error)
 }
 
 // Skipper knows that some of a stream's next bytes need not be looked at (wire.FetchWalker is one).
@@ -102,6 +113,13 @@ type Handler interface {
 	// Answer answers one request, given whole, or returns ErrForward; any other error ends the connection. One call at a time, in order, each in
 	// a goroutine of the Conn; requests behind it wait, as they do on a broker. ctx ends with the connection. The header's body is Answer's to keep.
 	Answer(ctx context.Context, req wire.RequestHeader) (Answer, error)
+}
+
+// Beginner is an optional part of a Handler: what can be begun at once needs no goroutine, and each one that is woken on the way of a fetch delays it.
+type Beginner interface {
+	// Begin is asked before Answer, for the same requests and in the same order, and does its work if it can do so without blocking: the answer is then as Answer's. false:
+	// nothing was done, and Answer is to be called.
+	Begin(req wire.RequestHeader) (ans Answer, ok bool, err error)
 }
 
 // Options bound a connection's memory. The zero value is useful.
@@ -143,9 +161,13 @@ type Conn struct {
 	upstream net.Conn
 	ctx      context.Context
 	cancel   context.CancelFunc
-	slots    chan *slot // responses owed to the client, in the order of its requests
+	room     chan struct{} // has a token for each response that is owed to the client
 	life     *life
-	filter   Filter // nil: the handler has none; set by Run
+	running  sync.WaitGroup
+	filter   Filter   // nil: the handler has none; set by Run, as is:
+	beginner Beginner // likewise
+
+	fromClient, fromUpstream source // each its reader's
 
 	// Both nil unless both ends are TCP: then large bodies pass without being copied.
 	clientTCP, upstreamTCP *net.TCPConn
@@ -159,13 +181,16 @@ type Conn struct {
 	clientID       *string
 	authenticating bool
 	authDone       chan struct{} // closed when authenticating ends
+	cause          error         // the first that was no orderly end
+	asking         *own          // whose Then has not been called yet; there is one at a time
 }
 
 // New makes a Conn over both ends; it owns them from now on.
 func New(client Client, upstream net.Conn, o Options) *Conn {
 	o.setDefaults()
-	c := &Conn{opts: o, client: client, upstream: upstream, slots: make(chan *slot, o.MaxInFlight), turn: make(chan struct{}, 1)}
+	c := &Conn{opts: o, client: client, upstream: upstream, room: make(chan struct{}, o.MaxInFlight), turn: make(chan struct{}, 1)}
 	c.life = newLife()
+	c.fromClient.Reader, c.fromUpstream.Reader = clientReader{c}, upstream
 	if s, ok := client.(socket); ok {
 		if from, to := tcpOf(s.Conn), tcpOf(upstream); from != nil && to != nil {
 			c.clientTCP, c.upstreamTCP = from, to
@@ -191,27 +216,30 @@ func tcpOf(c net.Conn) *net.TCPConn {
 // closed and all goroutines gone when it returns.
 func (c *Conn) Run(h Handler) error {
 	c.filter, _ = h.(Filter)
+	c.beginner, _ = h.(Beginner)
 	if c.opts.IdleTimeout > 0 {
 		defer c.life.watch(c.opts.IdleTimeout, c.Close)()
 	}
-	errs := make(chan error, 3)
-	var running sync.WaitGroup
-	for _, f := range []func(Handler) error{c.readRequests, c.writeResponses, c.readUpstream} {
-		running.Add(1)
-		go func() {
-			defer running.Done()
-			errs <- f(h)
-			c.Close()
-		}()
+	for _, f := range []func(Handler) error{c.readRequests, c.readUpstream, c.awaitDrained} {
+		c.running.Go(func() { c.end(f(h)) })
 	}
-	running.Wait()
-	for range 3 {
-		// The first that ended says why; the others say that they were told to.
-		if err := c.named(<-errs); !orderly(err) {
-			return err
+	c.running.Wait()
+	c.abandon()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// end closes the connection. The first that ended says why; the others say that they were told to.
+func (c *Conn) end(err error) {
+	if err = c.named(err); !orderly(err) {
+		c.mu.Lock()
+		if c.cause == nil {
+			c.cause = err
 		}
+		c.mu.Unlock()
 	}
-	return nil
+	c.Close()
 }
 
 // orderly: either side hung up between messages, or Close was called. Ends in memory (net.Pipe) call that a closed pipe.

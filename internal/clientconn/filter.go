@@ -33,16 +33,12 @@ func (c *Conn) filtered(br *bufio.Reader, size int, p *pending) error {
 		give()
 		return err
 	}
-	a := Answer{Frame: net.Buffers{out}, Release: give}
-	if err := c.deliver(p.slot, delivery{answer: a}); err != nil {
-		a.release()
-		return err
-	}
-	return nil
+	return c.respond(p.slot, Answer{Frame: net.Buffers{out}, Release: give})
 }
 
 // filteredFrame is what the filter makes of the next response.
 func (c *Conn) filteredFrame(br *bufio.Reader, size int, p *pending) ([]byte, error) {
+	c.fromUpstream.sips = false
 	body, err := wire.ReadFrame(br, c.opts.MaxFilteredBytes, nil)
 	if err != nil {
 		return nil, fmt.Errorf("reading from the broker: %w", midFrame(err))

@@ -147,6 +147,16 @@ func (r clientReader) Read(p []byte) (int, error) {
 // farewell is how long a drained connection waits for the client to hang up. Closing with its bytes unread would send a reset, and that may overtake the last response.
 const farewell = 500 * time.Millisecond
 
+// awaitDrained ends the connection when it has drained.
+func (c *Conn) awaitDrained(Handler) error {
+	select {
+	case <-c.life.drained:
+		return c.sayGoodbye()
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
 // sayGoodbye ends a drained connection.
 func (c *Conn) sayGoodbye() error {
 	half, ok := c.client.(interface{ CloseWrite() error })

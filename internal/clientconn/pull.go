@@ -19,7 +19,8 @@ type Incoming struct {
 	br   *bufio.Reader
 	size int        // with the size prefix
 	sent int64      // the pending's
-	done chan error // has room for one: what became of it
+	done chan error // has room for one: what became of it; nil if nobody waits for that
+	gone bool       // discarded
 }
 
 // Size is the number of bytes of the frame, the four of its size included.
@@ -39,8 +40,15 @@ func (in *Incoming) Peek(n int) ([]byte, error) {
 func (in *Incoming) Discard() error {
 	_, err := in.br.Discard(in.size)
 	err = midFrame(err)
-	in.done <- err
+	in.gone = true
+	in.passed(err)
 	return err
+}
+
+func (in *Incoming) passed(err error) {
+	if in.done != nil {
+		in.done <- err
+	}
 }
 
 // Pull sends a request of our own as Request does, and returns when the first bytes of its response are there. The response must be given to an Answer (Stream), of the

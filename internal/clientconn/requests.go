@@ -3,9 +3,9 @@ package clientconn
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 
@@ -30,26 +30,16 @@ type requestReader struct {
 	c  *Conn
 	h  Handler
 	br *bufio.Reader
-	// answering is closed when the writer has taken the answer before; nil if there is none. Until then the requests behind it wait.
+	// answering is closed when the answer before is being written; nil if there is none. Until then the requests behind it wait.
 	answering chan struct{}
-	failed    chan error
+	last      chan struct{} // closed when the response to the request before has been written
 	// tokens counts frames without a header that are still to come after a SaslHandshake v0.
 	tokens int
 }
 
 func (c *Conn) readRequests(h Handler) error {
-	r := &requestReader{c: c, h: h, br: bufio.NewReaderSize(clientReader{c}, smallBuffer), failed: make(chan error, 1)}
-	err := r.run()
-	c.Close()
-	if r.answering != nil {
-		<-r.answering // the last answer's goroutine; those before it have ended before it began
-	}
-	select {
-	case failed := <-r.failed:
-		return failed
-	default:
-		return err
-	}
+	r := &requestReader{c: c, h: h, br: bufio.NewReaderSize(&c.fromClient, smallBuffer)}
+	return r.run()
 }
 
 func (r *requestReader) run() error {
@@ -66,6 +56,7 @@ func (r *requestReader) run() error {
 		if err != nil {
 			return fmt.Errorf("reading from the client: %w", err)
 		}
+		r.c.fromClient.expect(size)
 		if err := r.awaitAnswer(); err != nil {
 			return err
 		}
@@ -95,7 +86,7 @@ func (r *requestReader) awaitAnswer() error {
 func (r *requestReader) request(size int) error {
 	if r.tokens > 0 {
 		r.tokens--
-		return r.forwardStream(size, &slot{ready: make(chan delivery)}, &pending{raw: true})
+		return r.forwardStream(size, &slot{}, &pending{raw: true})
 	}
 	// First the little that tells: a TLS greeting is shorter than the size that it seems to announce, and nothing follows it.
 	head, err := r.br.Peek(4 + min(size, 2))
@@ -172,7 +163,7 @@ func (r *requestReader) slotFor(q *head) *slot {
 	if q.unanswered {
 		return nil
 	}
-	return &slot{correlationID: q.CorrelationID, ready: make(chan delivery)}
+	return &slot{correlationID: q.CorrelationID}
 }
 
 // enqueue promises a response to the client; it blocks while too many are owed.
@@ -182,7 +173,9 @@ func (r *requestReader) enqueue(s *slot) error {
 	r.c.mu.Unlock()
 	r.c.life.owe()
 	select {
-	case r.c.slots <- s:
+	case r.c.room <- struct{}{}:
+		s.before, s.left = r.last, make(chan struct{})
+		r.last = s.left
 		return nil
 	case <-r.c.ctx.Done():
 		return ErrClosed
@@ -204,6 +197,7 @@ func (r *requestReader) whole(size int) error {
 			give()
 		}
 	}()
+	r.c.fromClient.sips = false
 	frame, err := wire.ReadFrame(r.br, r.c.opts.MaxRequestBytes, nil)
 	if err != nil {
 		return midFrame(err)
@@ -224,30 +218,12 @@ func (r *requestReader) whole(size int) error {
 	if !r.h.Wants(q.Key, q.Version) || s == nil {
 		return r.c.forwardFrame(q.RequestHeader, frame, s)
 	}
-	r.answering, kept = make(chan struct{}), true
-	go r.answer(q.RequestHeader, frame, s, r.answering, give)
-	return nil
-}
-
-// answer has the handler answer a request, and gives its memory back.
-func (r *requestReader) answer(q wire.RequestHeader, frame []byte, s *slot, done chan struct{}, give func()) {
-	defer close(done)
-	defer give()
-	ans, err := r.h.Answer(r.c.ctx, q)
-	switch {
-	case errors.Is(err, ErrForward):
-		err = r.c.forwardFrame(q, frame, s)
-	case err == nil:
-		err = r.c.deliverAnswer(s, ans)
-	}
-	if err == nil {
-		return
-	}
-	select {
-	case r.failed <- err:
-	default:
-	}
-	r.c.Close()
+	began := make(chan struct{})
+	r.answering, kept = began, true
+	return (&answering{r.c, q.RequestHeader, frame, s, sync.OnceFunc(func() {
+		give()
+		close(began)
+	})}).begin(r.h)
 }
 
 // handshake forwards a SaslHandshake v0, after which the client sends bare tokens. How many depends on the mechanism; where that is not known,
@@ -270,7 +246,7 @@ func (r *requestReader) handshake(size int) error {
 		r.tokens = 2
 	}
 	opaque := r.tokens == 0
-	s := &slot{correlationID: q.CorrelationID, ready: make(chan delivery)}
+	s := &slot{correlationID: q.CorrelationID}
 	if err := r.forwardStream(size, s, &pending{key: q.Key, version: q.Version, opaque: opaque}); err != nil || !opaque {
 		return err
 	}
@@ -303,14 +279,14 @@ func (r *requestReader) forwardStream(size int, s *slot, p *pending) error {
 			}
 			putRequestCorrelationID(b, correlationID)
 		}
-		return stream{from: r.br, src: r.c.clientTCP, dst: r.c.upstreamTCP, write: r.c.writeUpstream, life: r.c.life}.pass(left)
+		return stream{from: r.br, source: &r.c.fromClient, src: r.c.clientTCP, dst: r.c.upstreamTCP, write: r.c.writeUpstream, life: r.c.life}.pass(left)
 	})
 }
 
 // roomFor changes to the larger buffer behind a large request, when the smaller one happens to be empty.
 func (r *requestReader) roomFor(size int) {
 	if size >= spliceFrom && r.br.Size() < largeBuffer && r.br.Buffered() == 0 {
-		r.br = bufio.NewReaderSize(clientReader{r.c}, largeBuffer)
+		r.br = bufio.NewReaderSize(&r.c.fromClient, largeBuffer)
 	}
 }
 

@@ -8,89 +8,80 @@ import (
 // slot is one response owed to the client.
 type slot struct {
 	correlationID int32
-	after         int64 // how many requests had been written upstream when it was promised
-	// ready is not buffered: whoever gives an answer knows whether the writer took it, and with it the duty to release it.
-	ready chan delivery
+	after         int64         // how many requests had been written upstream when it was promised
+	before        chan struct{} // closed when the response before it has been written; nil: it is the first
+	left          chan struct{} // closed when it has been written itself
 }
 
-// delivery is either an answer of ours or a frame that is to be passed on from upstream.
-type delivery struct {
-	answer   Answer
-	from     *bufio.Reader // nil: answer
-	size     int           // bytes of the frame in from, its size included
-	raw      bool          // no correlation id in it
-	streamed chan error
-}
-
-func (c *Conn) deliver(s *slot, d delivery) error {
-	select {
-	case s.ready <- d:
-		return nil
-	case <-c.ctx.Done():
-		return ErrClosed
-	}
-}
-
-// deliverAnswer is deliver for what a handler gives.
-func (c *Conn) deliverAnswer(s *slot, a Answer) error {
-	d := delivery{answer: a}
-	if in := a.Stream; in != nil {
-		if in.c != c || in.sent <= s.after {
-			a.release()
-			return ErrStale
+// awaitTurn waits until the response may be written. The client's end is then the caller's, until finish.
+func (c *Conn) awaitTurn(s *slot) error {
+	if s.before != nil {
+		select {
+		case <-s.before:
+		case <-c.ctx.Done():
+			return ErrClosed
 		}
-		d.from, d.size, d.streamed = in.br, in.size, in.done
 	}
-	err := c.deliver(s, d)
+	return nil
+}
+
+// finish says that the response was written, or that it could not be: then nothing is written any more.
+func (c *Conn) finish(s *slot, err error) error {
+	c.taken()
 	if err != nil {
-		a.release()
+		return fmt.Errorf("answering the client: %w", err)
 	}
-	return err
+	close(s.left)
+	<-c.room
+	c.life.paid()
+	return nil
 }
 
-// writeResponses is the only writer to the client, apart from an opaque connection's reader (see opaque).
-func (c *Conn) writeResponses(Handler) error {
-	for {
-		var s *slot
-		select {
-		case s = <-c.slots:
-		case <-c.life.drained:
-			return c.sayGoodbye()
-		case <-c.ctx.Done():
-			return ErrClosed
-		}
-		select {
-		case d := <-s.ready:
-			if err := c.write(s, d); err != nil {
-				return fmt.Errorf("answering the client: %w", err)
-			}
-			c.life.paid()
-		case <-c.ctx.Done():
-			return ErrClosed
-		}
+// respond writes an answer that is in memory.
+func (c *Conn) respond(s *slot, a Answer) error {
+	defer a.release()
+	if err := c.awaitTurn(s); err != nil {
+		return err
 	}
+	return c.finish(s, c.writeFrame(&a))
 }
 
-func (c *Conn) write(s *slot, d delivery) error {
-	defer d.answer.release()
-	defer c.taken()
-	if d.from == nil {
-		return c.writeFrame(&d.answer)
+// respondOwn writes what a handler gives. begun is called when it is about to.
+func (c *Conn) respondOwn(s *slot, a Answer, begun func()) error {
+	defer a.release()
+	in := a.Stream
+	if in != nil && (in.c != c || in.sent <= s.after) {
+		return ErrStale
 	}
-	err := c.streamResponse(s, d)
-	d.streamed <- err
-	return err
+	if err := c.awaitTurn(s); err != nil {
+		return err
+	}
+	begun()
+	if in == nil {
+		return c.finish(s, c.writeFrame(&a))
+	}
+	err := c.passResponse(s, in.br, in.size, false, &a)
+	in.passed(err)
+	return c.finish(s, err)
 }
 
-// streamResponse passes a frame on out of the reader's own buffer, with the client's correlation id.
-func (c *Conn) streamResponse(s *slot, d delivery) error {
-	if !d.raw {
-		b, err := d.from.Peek(8)
+// respondFrom passes a response of the broker's on.
+func (c *Conn) respondFrom(s *slot, br *bufio.Reader, size int, raw bool) error {
+	if err := c.awaitTurn(s); err != nil {
+		return err
+	}
+	return c.finish(s, c.passResponse(s, br, size, raw, &Answer{}))
+}
+
+// passResponse passes a frame on out of the reader's own buffer, with the client's correlation id. size is that of the whole frame.
+func (c *Conn) passResponse(s *slot, br *bufio.Reader, size int, raw bool, a *Answer) error {
+	if !raw {
+		b, err := br.Peek(8)
 		if err != nil {
 			return midFrame(err)
 		}
 		putCorrelationID(b, s.correlationID)
 	}
-	err := stream{from: d.from, src: c.upstreamTCP, dst: c.clientTCP, write: c.writeClient, see: d.answer.Transform, skip: d.answer.Skip, renew: c.awaitTaking}.pass(d.size)
+	err := stream{from: br, source: &c.fromUpstream, src: c.upstreamTCP, dst: c.clientTCP, write: c.writeClient, see: a.Transform, skip: a.Skip, renew: c.awaitTaking}.pass(size)
 	return c.notTaken(err)
 }

@@ -9,9 +9,34 @@ import (
 // spliceFrom is the least that is worth a splice: two system calls and a pipe, against a copy out of the reader's buffer.
 const spliceFrom = 256 << 10
 
+// sip is how much is read at once where a body may follow that the kernel is to move: bytes that have come into the buffer are copied, twice, and cost more than those left in
+// the socket.
+const sip = 4 + headPeek
+
+// source is a connection's bytes on the way into a buffered reader.
+type source struct {
+	io.Reader
+	sips bool // large bodies come, and their bytes are to stay in the socket
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.sips && len(p) > sip {
+		p = p[:sip]
+	}
+	return s.Reader.Read(p)
+}
+
+// expect is told the size of the frame that comes.
+func (s *source) expect(size int) {
+	if size < spliceFrom {
+		s.sips = false
+	}
+}
+
 // stream passes bytes from a buffered reader on without a buffer of its own.
 type stream struct {
 	from     *bufio.Reader
+	source   *source // what from reads
 	write    func([]byte) error
 	src, dst *net.TCPConn // from's socket and write's, if the kernel may move bytes between them; else nil
 	see      func([]byte) error
@@ -23,12 +48,17 @@ type stream struct {
 // pass moves n bytes.
 func (s stream) pass(n int) error {
 	for n > 0 {
-		if m := s.unseen(n); m >= spliceFrom && s.from.Buffered() == 0 {
+		m := s.unseen(n)
+		if m >= spliceFrom && s.from.Buffered() == 0 {
 			if err := s.splice(m); err != nil {
 				return err
 			}
+			s.source.sips = true // another may follow, here or in the next frame
 			n -= m
 			continue
+		}
+		if m < spliceFrom && m > 0 {
+			s.source.sips = false
 		}
 		m, err := s.chunk(n)
 		if err != nil {

@@ -28,6 +28,10 @@ type own struct {
 	gone   context.Context // done if nobody waits any more
 	answer chan result
 	pulled chan *Incoming // of a Pull: takes the place of answer
+
+	// Of an Answer that asks, in place of all that: whose it is, and what is made of the response.
+	whose *answering
+	then  func(*Incoming, error) (Answer, error)
 }
 
 type result struct {
@@ -116,7 +120,7 @@ func (c *Conn) send(ctx context.Context, o *own) error {
 
 // readUpstream is the only reader of upstream.
 func (c *Conn) readUpstream(Handler) error {
-	br := bufio.NewReaderSize(c.upstream, smallBuffer)
+	br := bufio.NewReaderSize(&c.fromUpstream, smallBuffer)
 	for {
 		prefix, err := br.Peek(4)
 		if err != nil {
@@ -130,6 +134,7 @@ func (c *Conn) readUpstream(Handler) error {
 		if err != nil {
 			return fmt.Errorf("reading from the broker: %w", err)
 		}
+		c.fromUpstream.expect(size)
 		p := c.oldest()
 		five, _ := br.Peek(min(5, 4+size)) // what is missing is missed below
 		if err := foreignResponse(five, p); err != nil {
@@ -146,7 +151,7 @@ func (c *Conn) readUpstream(Handler) error {
 		}
 		// As with requests: most connections never bring a large response.
 		if size >= largeBuffer && br.Size() < largeBuffer && br.Buffered() == 0 {
-			br = bufio.NewReaderSize(c.upstream, largeBuffer)
+			br = bufio.NewReaderSize(&c.fromUpstream, largeBuffer)
 		}
 	}
 }
@@ -179,6 +184,8 @@ func (c *Conn) response(br *bufio.Reader, size int, p *pending) error {
 		}
 	}
 	switch {
+	case p.own != nil && p.own.then != nil:
+		return c.goOn(br, size, p)
 	case p.own != nil && p.own.pulled != nil:
 		return c.hold(br, size, p)
 	case p.own != nil:
@@ -186,11 +193,7 @@ func (c *Conn) response(br *bufio.Reader, size int, p *pending) error {
 	case c.filter != nil && !p.raw && !p.opaque && c.filter.WantsResponse(p.key, p.version):
 		return c.filtered(br, size, p)
 	}
-	d := delivery{from: br, size: 4 + size, raw: p.raw, streamed: make(chan error, 1)}
-	if err := c.deliver(p.slot, d); err != nil {
-		return err
-	}
-	return <-d.streamed
+	return c.respondFrom(p.slot, br, 4+size, p.raw)
 }
 
 func (c *Conn) ownResponse(br *bufio.Reader, size int, o *own) error {
@@ -198,6 +201,7 @@ func (c *Conn) ownResponse(br *bufio.Reader, size int, o *own) error {
 		_, err := br.Discard(4 + size)
 		return midFrame(err)
 	}
+	c.fromUpstream.sips = false
 	frame, err := wire.ReadFrame(br, c.opts.MaxResponseBytes, nil)
 	if err != nil {
 		return fmt.Errorf("reading from the broker: %w", midFrame(err))
@@ -215,13 +219,13 @@ func (c *Conn) ownResponse(br *bufio.Reader, size int, o *own) error {
 	return nil
 }
 
-// opaque passes everything on. The response writer is idle by now: the last slot was the handshake's.
+// opaque passes everything on. Nobody else writes by now: the last slot was the handshake's.
 func (c *Conn) opaque(br *bufio.Reader) error {
 	for {
 		if _, err := br.Peek(1); err != nil {
 			return err
 		}
-		if err := (stream{from: br, write: c.writeClient}).pass(br.Buffered()); err != nil {
+		if err := (stream{from: br, source: &c.fromUpstream, write: c.writeClient}).pass(br.Buffered()); err != nil {
 			return err
 		}
 		c.taken()

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-
 	"github.com/rewind-kafka/rewind/internal/clientconn"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -15,12 +13,8 @@ const keyFetch = 1
 const firstFetchNodes = 12
 
 // passFetch passes a fetch on as it is.
-func (c *conn) passFetch(ctx context.Context, req wire.RequestHeader) (clientconn.Answer, error) {
+func (c *conn) passFetch(req wire.RequestHeader) (clientconn.Answer, error) {
 	r, err := decode(req)
-	if err != nil {
-		return clientconn.Answer{}, err
-	}
-	in, err := c.carrier.Pull(ctx, r)
 	if err != nil {
 		return clientconn.Answer{}, err
 	}
@@ -29,7 +23,12 @@ func (c *conn) passFetch(ctx context.Context, req wire.RequestHeader) (clientcon
 		return clientconn.Answer{}, err
 	}
 	w.HideNodes = true
-	c.g.metrics.given(in.Size())
-	c.g.metrics.fetched("passed", in.Size())
-	return clientconn.Answer{Stream: in, Transform: w.Walk, Skip: w}, nil
+	return clientconn.Answer{Ask: r, Then: func(in *clientconn.Incoming, err error) (clientconn.Answer, error) {
+		if err != nil {
+			return clientconn.Answer{}, err
+		}
+		c.g.metrics.given(in.Size())
+		c.g.metrics.fetched("passed", in.Size())
+		return clientconn.Answer{Stream: in, Transform: w.Walk, Skip: w}, nil
+	}}, nil
 }

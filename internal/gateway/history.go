@@ -93,16 +93,48 @@ func (c *conn) answerFetch(ctx context.Context, req wire.RequestHeader) (clientc
 		c.given.Store(0)
 		a, err := c.history.Answer(ctx, req)
 		if !errors.Is(err, clientconn.ErrForward) {
-			if err == nil && c.given.Load() > 0 {
-				c.shadow(req, &a)
-			}
-			return a, err
+			return c.shadowed(req, a, err)
 		}
 	}
+	return c.fetchOfBroker(req)
+}
+
+// Begin makes it a clientconn.Beginner, for fetches.
+func (c *conn) Begin(req wire.RequestHeader) (clientconn.Answer, bool, error) {
+	if req.Key != keyFetch {
+		return clientconn.Answer{}, false, nil
+	}
+	if c.history != nil && c.historyWants && c.mayRead(req) {
+		c.given.Store(0)
+		a, ok, err := c.history.Begin(req)
+		if later := a.Later; later != nil {
+			a.Later = func(ctx context.Context) (clientconn.Answer, error) {
+				a, err := later(ctx)
+				return c.shadowed(req, a, err)
+			}
+		}
+		if !ok || !errors.Is(err, clientconn.ErrForward) {
+			return a, ok, err
+		}
+	}
+	a, err := c.fetchOfBroker(req)
+	return a, true, err
+}
+
+// shadowed has a sample of the answers that hold history compared.
+func (c *conn) shadowed(req wire.RequestHeader, a clientconn.Answer, err error) (clientconn.Answer, error) {
+	if err == nil && c.given.Load() > 0 {
+		c.shadow(req, &a)
+	}
+	return a, err
+}
+
+// fetchOfBroker leaves a fetch to the broker.
+func (c *conn) fetchOfBroker(req wire.RequestHeader) (clientconn.Answer, error) {
 	if req.Version < firstFetchNodes {
 		return clientconn.Answer{}, clientconn.ErrForward
 	}
-	return c.passFetch(ctx, req)
+	return c.passFetch(req)
 }
 
 // mayRead tells whether history is read for this client. A change on a connection costs it a fetch session, which clients mend by themselves.

@@ -53,8 +53,26 @@ func (d *demand) enough() bool {
 	return false
 }
 
+// Begin does what Answer does where nothing is to be waited for. It makes a Conn a clientconn.Beginner.
+func (c *Conn) Begin(h wire.RequestHeader) (a clientconn.Answer, ok bool, err error) {
+	if h.Version < firstTagged || c.heldBack() {
+		return a, false, nil
+	}
+	a, err = c.answer(c.ctx, h)
+	return a, true, err
+}
+
 // Answer answers a fetch. It is the carrier's, one call at a time.
 func (c *Conn) Answer(ctx context.Context, h wire.RequestHeader) (clientconn.Answer, error) {
+	a, err := c.answer(ctx, h)
+	for err == nil && a.Later != nil {
+		a, err = a.Later(ctx)
+	}
+	return a, err
+}
+
+// answer waits for what the fetch has to wait for before it begins, and for nothing else.
+func (c *Conn) answer(ctx context.Context, h wire.RequestHeader) (clientconn.Answer, error) {
 	req := kmsg.NewPtrFetchRequest()
 	req.Version = h.Version
 	if err := req.ReadFrom(h.Body); err != nil {
@@ -73,7 +91,19 @@ func (c *Conn) Answer(ctx context.Context, h wire.RequestHeader) (clientconn.Ans
 	if err := c.whileHeldBack(ctx); err != nil {
 		return clientconn.Answer{}, err
 	}
-	return c.fetch(ctx, req, version, h.CorrelationID)
+	return c.fetch(req, version, h.CorrelationID), nil
+}
+
+// heldBack tells whether whileHeldBack would wait.
+func (c *Conn) heldBack() bool {
+	if c.streaming != nil {
+		select {
+		case <-c.streaming:
+		default:
+			return true
+		}
+	}
+	return time.Until(c.heldUntil) > 0
 }
 
 // whileHeldBack waits for the end of what the client was throttled by, and for the end of an answer that is streamed: what it tells the client of the session is
@@ -101,10 +131,10 @@ func (c *Conn) whileHeldBack(ctx context.Context) error {
 	}
 }
 
-func (c *Conn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16, correlationID int32) (clientconn.Answer, error) {
+func (c *Conn) fetch(req *kmsg.FetchRequest, version int16, correlationID int32) clientconn.Answer {
 	f, code := c.sessions.Apply(req)
 	if code != 0 {
-		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID), nil
+		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID)
 	}
 	d := &demand{
 		version: version, minBytes: req.MinBytes, maxBytes: req.MaxBytes, isolation: req.IsolationLevel, rack: req.Rack, capable: capable(req),
@@ -113,13 +143,14 @@ func (c *Conn) fetch(ctx context.Context, req *kmsg.FetchRequest, version int16,
 	c.sweepNowAndThen()
 	c.gather(d, f.Parts)
 	if c.mayStream(d) && c.tail.use.TryLock() {
-		defer c.tail.use.Unlock()
-		return c.stream(ctx, d, req, f, correlationID)
+		return c.stream(d, req, f, correlationID)
 	}
-	grant := c.h.answers.Grant()
-	a := ours(c.putTogether(ctx, d, f, grant), req.Version, correlationID)
-	a.Release = grant.Release // the frame is in memory until then, lent or copied
-	return a, nil
+	return clientconn.Answer{Later: func(ctx context.Context) (clientconn.Answer, error) {
+		grant := c.h.answers.Grant()
+		a := ours(c.putTogether(ctx, d, f, grant), req.Version, correlationID)
+		a.Release = grant.Release // the frame is in memory until then, lent or copied
+		return a, nil
+	}}
 }
 
 func ours(resp *wire.FetchResponse, version int16, correlationID int32) clientconn.Answer {

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -33,56 +32,83 @@ func (p *partition) upstreamOnly() bool {
 	return p.direct == nil && p.held == nil && p.finding == nil && !p.waits
 }
 
+// streaming is one fetch that the broker's own answer serves.
+type streaming struct {
+	c             *Conn
+	d             *demand
+	f             *session.Fetch
+	version       int16 // the client's
+	correlationID int32
+	client        *session.Client
+	sessionless   bool
+	want          []session.Part
+	tries         int
+}
+
 // stream asks the broker what the client asks and passes its answer on. Both sides' sessions keep in step: while one answer after the other is streamed, the client has
 // been told whatever the broker's session has told us, so that what the broker leaves out is no news to the client either. An answer that was put together here may
-// have said something else; the first stream after it begins the broker's session anew, and so tells all. It is called with tail.use held.
-func (c *Conn) stream(ctx context.Context, d *demand, req *kmsg.FetchRequest, f *session.Fetch, correlationID int32) (clientconn.Answer, error) {
+// have said something else; the first stream after it begins the broker's session anew, and so tells all. It is called with tail.use held, which is held until the broker
+// answers.
+func (c *Conn) stream(d *demand, req *kmsg.FetchRequest, f *session.Fetch, correlationID int32) clientconn.Answer {
 	c.mixes(false)
 	d.asked.Store(true) // of the tail nothing is wanted, whoever kicks it
 	d.read.Store(true)
 	t := c.tail
-	sessionless := f.SessionID == 0
-	client := &t.session
+	s := &streaming{c: c, d: d, f: f, version: req.Version, correlationID: correlationID, client: &t.session, sessionless: f.SessionID == 0, want: make([]session.Part, len(f.Parts))}
 	switch {
-	case sessionless:
-		client = new(session.Client)
+	case s.sessionless:
+		s.client = new(session.Client)
 	case t.version != d.version || !t.inStep.Load() || !f.Incremental:
 		t.session.Renew()
 		t.version = d.version
 	}
 	t.inStep.Store(false)
-	want := make([]session.Part, len(f.Parts))
 	for i := range f.Parts {
-		want[i] = c.h.forUpstream(f.Parts[i])
+		s.want[i] = c.h.forUpstream(f.Parts[i])
 	}
-	for try := 1; ; try++ {
-		up := c.newFetch(d)
-		up.MaxWaitMillis, up.MinBytes, up.MaxBytes = int32(max(time.Until(d.deadline).Milliseconds(), 0)), d.minBytes, d.maxBytes
-		built := client.Build(want)
-		if built.Set(up); sessionless {
-			up.SessionEpoch = -1
-		}
-		c.h.counters.upstreamFetches.Add(1)
-		in, err := c.carrier.Pull(ctx, up)
-		if err != nil {
-			client.Reset()
-			return clientconn.Answer{}, err
-		}
-		head, err := headOf(in, d.version)
-		if err != nil {
-			return clientconn.Answer{}, err
-		}
-		if client.Answer(&kmsg.FetchResponse{ErrorCode: head.ErrorCode, SessionID: head.SessionID}) {
-			t.inStep.Store(!sessionless)
-			return c.passOn(d, f, in)
-		}
-		if err := in.Discard(); err != nil {
-			return clientconn.Answer{}, err
-		}
-		if try == sessionTries {
-			return ours(&wire.FetchResponse{ErrorCode: head.ErrorCode}, req.Version, correlationID), nil
-		}
+	return s.ask()
+}
+
+func (s *streaming) ask() clientconn.Answer {
+	s.tries++
+	up := s.c.newFetch(s.d)
+	up.MaxWaitMillis, up.MinBytes, up.MaxBytes = int32(max(time.Until(s.d.deadline).Milliseconds(), 0)), s.d.minBytes, s.d.maxBytes
+	built := s.client.Build(s.want)
+	if built.Set(up); s.sessionless {
+		up.SessionEpoch = -1
 	}
+	s.c.h.counters.upstreamFetches.Add(1)
+	return clientconn.Answer{Ask: up, Then: s.answered}
+}
+
+// answered goes on when the broker's answer begins to arrive.
+func (s *streaming) answered(in *clientconn.Incoming, err error) (clientconn.Answer, error) {
+	a, again, err := s.judge(in, err)
+	if again {
+		return s.ask(), nil
+	}
+	s.c.tail.use.Unlock()
+	return a, err
+}
+
+func (s *streaming) judge(in *clientconn.Incoming, err error) (a clientconn.Answer, again bool, _ error) {
+	if err != nil {
+		s.client.Reset()
+		return a, false, err
+	}
+	head, err := headOf(in, s.d.version)
+	if err != nil {
+		return a, false, err
+	}
+	if s.client.Answer(&kmsg.FetchResponse{ErrorCode: head.ErrorCode, SessionID: head.SessionID}) {
+		s.c.tail.inStep.Store(!s.sessionless)
+		a, err := s.c.passOn(s.d, s.f, in)
+		return a, false, err
+	}
+	if s.tries == sessionTries {
+		return ours(&wire.FetchResponse{ErrorCode: head.ErrorCode}, s.version, s.correlationID), false, nil
+	}
+	return a, true, nil
 }
 
 func headOf(in *clientconn.Incoming, version int16) (wire.FetchHead, error) {
