@@ -2,8 +2,11 @@ package backfill
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/rewind-kafka/rewind"
@@ -17,6 +20,12 @@ func (j *Job) run(ctx context.Context, progress func(int64)) (Result, error) {
 	if j.Via != "" {
 		o.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, j.Via)
+		}
+	}
+	if j.CAFile != "" {
+		var err error
+		if o.Dial, err = dialTLS(j.CAFile); err != nil {
+			return Result{}, err
 		}
 	}
 	if j.Mode == ModeRanges {
@@ -52,6 +61,18 @@ func (j *Job) run(ctx context.Context, progress func(int64)) (Result, error) {
 	return j.read(ctx, o)
 }
 
+func dialTLS(caFile string) (func(context.Context, string, string) (net.Conn, error), error) {
+	pem, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading whom to trust: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("reading whom to trust: %s has no certificate", caFile)
+	}
+	return (&tls.Dialer{Config: &tls.Config{RootCAs: roots}}).DialContext, nil
+}
+
 func (j *Job) read(ctx context.Context, o Options) (Result, error) {
 	switch j.Mode {
 	case ModeConsumer:
@@ -59,7 +80,7 @@ func (j *Job) read(ctx context.Context, o Options) (Result, error) {
 	case ModeRaw:
 		return ReadRaw(ctx, o)
 	case ModeProducer:
-		return Write(ctx, o, j.Write, j.RecordBytes)
+		return Write(ctx, o, j.Write, j.RecordBytes, j.AcksAll)
 	}
 	return Result{}, fmt.Errorf("unknown mode %q", j.Mode)
 }

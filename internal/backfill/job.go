@@ -38,6 +38,8 @@ type Job struct {
 	Via               string   // host:port to connect to in every broker's place; a bare proxy is there
 	Write             int64    // ModeProducer: bytes to write
 	RecordBytes       int      // ModeProducer
+	AcksAll           bool     // ModeProducer; else acks=1
+	CAFile            string   // the broker speaks TLS, with a certificate that is signed with this one
 }
 
 // Bare is what the dialer needs on a cluster that knows nothing of locations: the folder of its remote segments, and the distance to put before it.

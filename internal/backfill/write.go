@@ -11,11 +11,14 @@ import (
 	"github.com/rewind-kafka/rewind/internal/usage"
 )
 
-// Write produces size bytes to partition 0 of the topic with acks=1, in batches of 1 MiB at most, at o.Pace, and tells how long it took until all was acknowledged.
-func Write(ctx context.Context, o Options, size int64, recordBytes int) (Result, error) {
+// Write produces size bytes to partition 0 of the topic with acks=1 or, idempotently, acks=all, in batches of 1 MiB at most, at o.Pace, and tells how long it took until all was acknowledged.
+func Write(ctx context.Context, o Options, size int64, recordBytes int, acksAll bool) (Result, error) {
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(o.Brokers...), kgo.DefaultProduceTopic(o.Topic), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite(),
-		kgo.RequiredAcks(kgo.LeaderAck()), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(32 << 10), kgo.ProducerLinger(0),
+		kgo.SeedBrokers(o.Brokers...), kgo.DefaultProduceTopic(o.Topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(32 << 10), kgo.ProducerLinger(0),
+	}
+	if !acksAll {
+		opts = append(opts, kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.LeaderAck()))
 	}
 	if o.Dial != nil {
 		opts = append(opts, kgo.Dialer(o.Dial))

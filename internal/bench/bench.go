@@ -64,7 +64,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--runs %d is not between 1 and 99", o.Runs))
 	}
 	for _, f := range o.Figures {
-		if !slices.ContainsFunc(figures, func(g figure) bool { return g.name == f }) {
+		if !slices.ContainsFunc(allFigures(), func(g figure) bool { return g.name == f }) {
 			errs = append(errs, fmt.Errorf("--figure %q is not one of %v", f, FigureNames()))
 		}
 	}
@@ -72,7 +72,7 @@ func (o *Options) Validate() error {
 	if err := direct.Validate(); err != nil { // before gigabytes are loaded
 		errs = append(errs, fmt.Errorf("--memory or --parallelism: %w", err))
 	}
-	if o.PeerScript == "" && len(o.Figures) > 0 && !slices.ContainsFunc(figures, o.measured) {
+	if o.PeerScript == "" && len(o.Figures) > 0 && !slices.ContainsFunc(allFigures(), o.measured) {
 		errs = append(errs, fmt.Errorf("--figure %v compares with an Apache Kafka: give --peer too", o.Figures))
 	}
 	return errors.Join(errs...)
@@ -85,9 +85,9 @@ func (o *Options) measured(f figure) bool {
 
 // FigureNames lists what can be measured.
 func FigureNames() []string {
-	names := make([]string, len(figures))
-	for i, f := range figures {
-		names[i] = f.name
+	var names []string
+	for _, f := range allFigures() {
+		names = append(names, f.name)
 	}
 	return names
 }
@@ -124,7 +124,7 @@ func Run(ctx context.Context, o Options) (rep Report, err error) {
 		return rep, err
 	}
 	rep.Options = o
-	for _, f := range figures {
+	for _, f := range allFigures() {
 		if !o.measured(f) {
 			continue
 		}
@@ -146,7 +146,7 @@ func (l *lab) setUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.PeerScript == "" {
+	if l.PeerScript == "" || !slices.ContainsFunc(figures, l.measured) {
 		return nil
 	}
 	l.peer = &peer{lab: l, dir: filepath.Join(l.dir, "kafka")}
