@@ -18,6 +18,10 @@ func (b *Broker) handleSyncGroup(ctx context.Context, c *conn, req *kmsg.SyncGro
 		resp.ErrorCode, resp.MemberAssignment = errGroupAuthorization, []byte{}
 		return resp, nil
 	}
+	if req.Version >= 5 && (req.ProtocolType == nil || req.Protocol == nil) {
+		resp.ErrorCode, resp.MemberAssignment = errInconsistentProtocol, []byte{}
+		return resp, nil
+	}
 	sync := &group.Sync{
 		MemberID: req.MemberID, InstanceID: deref(req.InstanceID), Generation: req.Generation, ProtocolType: req.ProtocolType, Protocol: req.Protocol,
 		Assignments: make(map[string][]byte, len(req.GroupAssignment)),

@@ -19,7 +19,7 @@ func (b *Broker) handleAddPartitionsToTxn(ctx context.Context, c *conn, req *kms
 			return resp, nil
 		}
 		for i := range req.Transactions {
-			resp.Transactions = append(resp.Transactions, b.addSeveral(ctx, &req.Transactions[i]))
+			resp.Transactions = append(resp.Transactions, b.addSeveral(ctx, c, &req.Transactions[i]))
 		}
 		return resp, nil
 	}
@@ -99,26 +99,32 @@ func allFailed(n int, err error) []error {
 	return errs
 }
 
-func (b *Broker) addSeveral(ctx context.Context, t *kmsg.AddPartitionsToTxnRequestTransaction) kmsg.AddPartitionsToTxnResponseTransaction {
+func (b *Broker) addSeveral(ctx context.Context, c *conn, t *kmsg.AddPartitionsToTxnRequestTransaction) kmsg.AddPartitionsToTxnResponseTransaction {
 	out := kmsg.AddPartitionsToTxnResponseTransaction{TransactionalID: t.TransactionalID}
-	var tps []txn.TopicPartition
+	var asked []kmsg.AddPartitionsToTxnRequestTopic
 	for _, topic := range t.Topics {
-		for _, n := range topic.Partitions {
-			tps = append(tps, txn.TopicPartition{Topic: topic.Topic, Partition: n})
-		}
+		asked = append(asked, kmsg.AddPartitionsToTxnRequestTopic{Topic: topic.Topic, Partitions: topic.Partitions})
 	}
+	tps, missing := b.partitionsAsked(c, asked)
 	p := txn.Producer{ID: t.ProducerID, Epoch: t.ProducerEpoch}
 	var errs []error
-	if t.VerifyOnly {
+	switch {
+	case missing: // none is added
+	case t.VerifyOnly:
 		errs = b.verifyPartitions(ctx, t.TransactionalID, p, tps)
-	} else {
+	default:
 		errs = allFailed(len(tps), b.addPartitions(ctx, t.TransactionalID, p, txn.V2, tps))
 	}
 	for _, topic := range t.Topics {
 		ot := kmsg.AddPartitionsToTxnResponseTransactionTopic{Topic: topic.Topic}
 		for _, n := range topic.Partitions {
-			ot.Partitions = append(ot.Partitions, kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n, ErrorCode: txnCode(errs[0])})
-			errs = errs[1:]
+			op := kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n}
+			if !missing {
+				op.ErrorCode, errs = txnCode(errs[0]), errs[1:]
+			} else if op.ErrorCode = b.partitionRefused(c, topic.Topic, n); op.ErrorCode == errNone {
+				op.ErrorCode = errOperationNotAttempted
+			}
+			ot.Partitions = append(ot.Partitions, op)
 		}
 		out.Topics = append(out.Topics, ot)
 	}

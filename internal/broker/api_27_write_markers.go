@@ -39,6 +39,9 @@ func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marke
 	if p == nil {
 		return errUnknownTopicOrPartition
 	}
+	if m.producer.ID < 0 || m.producer.Epoch < 0 {
+		return errUnknown // nobody has such an id, and so no transaction that might end
+	}
 	end, err := b.appendMarker(ctx, p, &m)
 	if err == nil && b.config().AcksAllSync {
 		err = p.log.Sync(ctx, end)

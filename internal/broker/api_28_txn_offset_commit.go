@@ -15,7 +15,10 @@ import (
 
 // TxnOffsetCommit, versions 0 to 6. From 5 on (KIP-890) it adds the group's partition to the transaction, before that AddOffsetsToTxn must have done so.
 
-const firstOffsetsThatJoin = 5
+const (
+	firstOffsetsAbortable = 4 // that clients of this version know TRANSACTION_ABORTABLE
+	firstOffsetsThatJoin  = 5
+)
 
 func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.TxnOffsetCommitRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrTxnOffsetCommitResponse()
@@ -59,7 +62,7 @@ func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.T
 	}
 	result := b.commitInTransaction(ctx, req, commit)
 	for i, p := range places {
-		if p.ErrorCode = txnOffsetCode(result.Err); result.Err == nil {
+		if p.ErrorCode = txnOffsetCode(result.Err, req.Version); result.Err == nil {
 			p.ErrorCode = groupCode(result.Partitions[i])
 		}
 	}
@@ -67,8 +70,10 @@ func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.T
 }
 
 // txnOffsetCode: a coordinator of groups passes on what that of transactions says, in words of its own.
-func txnOffsetCode(err error) int16 {
+func txnOffsetCode(err error, version int16) int16 {
 	switch code := txnCode(err); {
+	case code == errTransactionAbortable && version < firstOffsetsAbortable:
+		return errInvalidTxnState
 	case errors.Is(err, partlog.ErrInvalidProducerEpoch), code == errProducerFenced:
 		return errInvalidProducerEpoch
 	case code != errUnknown:

@@ -13,7 +13,12 @@ import (
 
 func (b *Broker) handleDeleteGroups(ctx context.Context, c *conn, req *kmsg.DeleteGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteGroupsResponse()
+	seen := make(map[string]bool, len(req.Groups))
 	for _, id := range req.Groups {
+		if seen[id] {
+			continue // answered once
+		}
+		seen[id] = true
 		out := kmsg.NewDeleteGroupsResponseGroup()
 		out.Group = id
 		if !b.allowedGroup(c, acl.Delete, id) {

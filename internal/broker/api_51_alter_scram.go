@@ -121,6 +121,8 @@ func upsertion(u *kmsg.AlterUserSCRAMCredentialsRequestUpsertion) (scramChange, 
 		return scramChange{}, &configError{errUnacceptableCredential, "Too few iterations"}
 	case u.Iterations > sasl.MaxIterations:
 		return scramChange{}, &configError{errUnacceptableCredential, "Too many iterations"}
+	case len(u.SaltedPassword) == 0:
+		return scramChange{}, &configError{errUnacceptableCredential, "The salted password must not be empty"}
 	case len(u.Salt) > maxSalt || len(u.SaltedPassword) > maxSalt:
 		return scramChange{}, &configError{errUnacceptableCredential, "Salt or salted password too long"}
 	}

@@ -30,6 +30,10 @@ func (b *Broker) producersOf(c *conn, topic string, n int32) kmsg.DescribeProduc
 		out.ErrorCode = errTopicAuthorization
 		return out
 	}
+	if topic == "" {
+		out.ErrorCode = errInvalidTopic
+		return out
+	}
 	p := b.partition(topic, n)
 	if p == nil {
 		out.ErrorCode = errUnknownTopicOrPartition
