@@ -92,7 +92,7 @@ func (c *conn) stop() {
 func (c *conn) run() {
 	defer c.cancel()
 	err := c.carry()
-	if err == nil || c.ctx.Err() != nil {
+	if err == nil || c.ctx.Err() != nil || errors.Is(err, errOver) {
 		return
 	}
 	reason := endReason(err)
@@ -144,6 +144,11 @@ func (c *conn) carry() error {
 		return err
 	}
 	id, _ := c.leadsTo()
+	if c.g.doubtful(id) {
+		if err := c.first(); err != nil {
+			return err
+		}
+	}
 	l, err := c.g.connect(c.ctx, id)
 	if err != nil {
 		c.reset()
@@ -179,7 +184,7 @@ func (c *conn) carry() error {
 // clients, who tell their user instead of trying again.
 func (c *conn) reset() {
 	nc := c.nc
-	if t, ok := nc.(*tls.Conn); ok {
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = t.NetConn()
 	}
 	if t, ok := nc.(*net.TCPConn); ok {

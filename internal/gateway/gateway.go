@@ -36,6 +36,7 @@ type Gateway struct {
 	principals principals
 	shadows    shadows
 	held       *clientconn.Held
+	ways       *ways
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -64,7 +65,8 @@ func New(o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	g := &Gateway{opts: o, log: o.Logger, ports: p, listeners: make(map[int32]*listener), conns: make(map[*conn]struct{}), notes: notes{last: make(map[string]time.Time)}}
+	g := &Gateway{opts: o, log: o.Logger, ports: p, listeners: make(map[int32]*listener), conns: make(map[*conn]struct{}), notes: notes{last: make(map[string]time.Time)},
+		ways: newWays()}
 	g.nodes.brokers = make(map[int32]Broker)
 	g.principals.known = make(map[string]*usage)
 	g.policy.Store(&o.Policy)
@@ -95,6 +97,10 @@ func (g *Gateway) Start(ctx context.Context) error {
 			g.open(id)
 		}
 	}
+	g.serve(l) // whoever is asked what follows may want to know the same from here
+	if err := g.survey(ctx, g.seeds(), 0); err != nil {
+		return err
+	}
 	err = g.ask(ctx)
 	switch {
 	case errors.Is(err, errUnfit):
@@ -104,7 +110,6 @@ func (g *Gateway) Start(ctx context.Context) error {
 	case err != nil:
 		g.log.Warn("the cluster does not answer yet", "upstream", g.opts.Upstream, "err", err)
 	}
-	g.serve(l)
 	if g.opts.PollInterval > 0 {
 		g.running.Go(g.poll)
 	}
@@ -146,6 +151,7 @@ func (g *Gateway) BrokerAddr(id int32) net.Addr {
 
 // Healthy says why clients are not served at the moment; nil if they are.
 func (g *Gateway) Healthy() error {
+	loop := g.looped()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -153,6 +159,8 @@ func (g *Gateway) Healthy() error {
 		return ErrClosed
 	case g.bootstrap == nil:
 		return errors.New("not started")
+	case loop != nil:
+		return loop
 	case !g.reached:
 		return errors.New("no broker has answered yet")
 	}

@@ -20,6 +20,8 @@ func (c *conn) Wants(key, version int16) bool {
 		return key == keyApiVersions
 	}
 	switch key {
+	case keyApiVersions:
+		return version >= 3 // it may be another gateway's question
 	case keyFetch:
 		c.historyWants = historyWants
 		return historyWants || version >= firstFetchNodes
@@ -37,7 +39,13 @@ func (c *conn) Wants(key, version int16) bool {
 func (c *conn) Answer(ctx context.Context, req wire.RequestHeader) (clientconn.Answer, error) {
 	switch req.Key {
 	case keyApiVersions:
-		return clientconn.Answer{Frame: net.Buffers{unknownVersions(req.CorrelationID)}}, nil
+		if req.Version > maxVersion(keyApiVersions) {
+			return clientconn.Answer{Frame: net.Buffers{unknownVersions(req.CorrelationID)}}, nil
+		}
+		id, _ := c.leadsTo()
+		if answer, ok := c.g.askedFor(ctx, id, req); ok {
+			return clientconn.Answer{Frame: net.Buffers{answer}}, nil
+		}
 	case keyFetch:
 		return c.answerFetch(ctx, req)
 	case keyShareFetch:

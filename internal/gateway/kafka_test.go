@@ -105,6 +105,11 @@ func TestKafkaSecurity(t *testing.T) {
 			topic := "t-" + l.String()
 			c.CreateOn(t, topic, [][]int32{{1}}, nil)
 			session(t, c, g, l, topic)
+			for _, b := range append(g.seeds(), g.nodes.all()...) {
+				if a := g.ways.find(b.addr()); !a.ok || a.err != nil || len(a.through) > 0 {
+					t.Errorf("%s has said of itself: %+v", b.addr(), a)
+				}
+			}
 		})
 	}
 	t.Run("names in place of ports", func(t *testing.T) {

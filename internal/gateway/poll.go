@@ -29,6 +29,7 @@ func (g *Gateway) poll() {
 			return
 		}
 		g.reopen()
+		g.lookAgain()
 		if skip > 0 {
 			continue
 		}
@@ -41,6 +42,19 @@ func (g *Gateway) poll() {
 			g.log.Warn("the cluster does not tell its brokers", "err", err)
 		}
 	}
+}
+
+// lookAgain asks the brokers again whether they lead back here, and those that are gateways each time: where these lead to may have changed.
+func (g *Gateway) lookAgain() {
+	var brokers, gateways []Broker
+	for _, b := range append(g.seeds(), g.nodes.all()...) {
+		if len(g.ways.find(b.addr()).through) > 0 {
+			gateways = append(gateways, b)
+		} else {
+			brokers = append(brokers, b)
+		}
+	}
+	_ = errors.Join(g.survey(g.ctx, brokers, wayKept), g.survey(g.ctx, gateways, 0)) // judged has told
 }
 
 // reopen tries listeners that could not be opened, and those of brokers that another gateway has put into the map.

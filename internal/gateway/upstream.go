@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -71,14 +72,7 @@ func (g *Gateway) connect(ctx context.Context, id int32) (*link, error) {
 }
 
 func (g *Gateway) dialAny(ctx context.Context) (*link, error) {
-	var candidates []Broker
-	for _, a := range g.opts.Upstream {
-		host, port, err := splitAddr(a)
-		if err != nil {
-			return nil, err // Validate has seen it
-		}
-		candidates = append(candidates, Broker{ID: bootstrapID, Host: host, Port: int32(port)})
-	}
+	candidates := g.seeds()
 	rand.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 	// What passed by comes after what was configured, and helps where that is out of date.
 	known := g.nodes.all()
@@ -96,7 +90,7 @@ func (g *Gateway) dialAny(ctx context.Context) (*link, error) {
 			return l, nil
 		}
 		errs = append(errs, err)
-		if ctx.Err() != nil || errors.Is(err, errUnfit) && !errors.Is(err, errItself) {
+		if ctx.Err() != nil || errors.Is(err, errUnfit) && !errors.Is(err, errItself) && !errors.Is(err, errLoop) {
 			break
 		}
 	}
@@ -115,7 +109,24 @@ func (g *Gateway) dialOne(ctx context.Context, b Broker, others bool) (*link, er
 	return g.dial(ctx, b)
 }
 
+// seeds are the brokers that were configured.
+func (g *Gateway) seeds() (seeds []Broker) {
+	for _, a := range g.opts.Upstream {
+		host, port, _ := splitAddr(a) // Validate has seen it
+		seeds = append(seeds, Broker{ID: bootstrapID, Host: host, Port: int32(port)})
+	}
+	return seeds
+}
+
+// dial connects to a broker that does not lead back here.
 func (g *Gateway) dial(ctx context.Context, b Broker) (*link, error) {
+	if err := g.follow(ctx, b, math.MaxInt64); err != nil {
+		return nil, err
+	}
+	return g.dialBroker(ctx, b)
+}
+
+func (g *Gateway) dialBroker(ctx context.Context, b Broker) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.DialTimeout)
 	defer cancel()
 	nc, err := g.opts.Dial(ctx, "tcp", b.addr())
