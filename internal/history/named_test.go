@@ -55,7 +55,9 @@ func TestFallbackNamesTheTopic(t *testing.T) {
 					var r *fakeResolver
 					d, r = resolving(t, b, o)
 					r.set(func() {
-						r.fault = func(*fakePart, int64, int64) (io.ReadCloser, error, bool) { return nil, remotestorage.ErrNotFound, true }
+						r.fault = func(*fakePart, int64, int64) (io.ReadCloser, error, bool) {
+							return nil, remotestorage.ErrNotFound, true
+						}
 					})
 				} else {
 					d = newDialer(t, o)
