@@ -5,6 +5,7 @@ package acl
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -86,7 +87,7 @@ type Binding struct {
 	Name       string
 	Pattern    PatternType
 	Principal  string // type:name
-	Host       string // an address, or Wildcard
+	Host       string // an address, a range of them (10.1.0.0/16), or Wildcard
 	Operation  Operation
 	Permission Permission
 }
@@ -116,6 +117,10 @@ func (b *Binding) Check() error {
 		return wrong("Could not parse principal from `%s` (no colon is present separating the principal type from the principal name)", b.Principal)
 	case b.Host == "":
 		return wrong("Host should not be empty")
+	case strings.Contains(b.Host, "/"):
+		if _, err := netip.ParsePrefix(b.Host); err != nil {
+			return wrong("Invalid range of hosts %s: want one such as 10.1.0.0/16", b.Host)
+		}
 	}
 	return nil
 }

@@ -103,6 +103,35 @@ func TestHostsOfBothWritings(t *testing.T) {
 	}
 }
 
+// TestRangesOfHosts: a rule about 10.1.0.0/16 is about each host in it, whether it allows or denies.
+func TestRangesOfHosts(t *testing.T) {
+	for _, tc := range []struct {
+		hosts, from string
+		in          bool
+	}{
+		{"10.1.0.0/16", "10.1.2.3", true}, {"10.1.0.0/16", "10.1.0.0", true}, {"10.1.0.0/16", "10.1.255.255", true}, {"10.1.0.0/16", "10.2.0.1", false}, {"10.1.2.3/16", "10.1.9.9", true},
+		{"10.1.2.3/32", "10.1.2.3", true}, {"10.1.2.3/32", "10.1.2.4", false}, {"0.0.0.0/0", "192.0.2.1", true}, {"10.1.0.0/16", "::1", false}, {"10.1.0.0/16", "::ffff:10.1.2.3", true},
+		{"2001:db8::/32", "2001:db8:1::1", true}, {"2001:db8::/32", "2001:db9::1", false}, {"::1/128", "0:0::1", true}, {"::/0", "10.1.2.3", false},
+	} {
+		c := &Client{Principal: "User:alice", Host: Host(netip.MustParseAddr(tc.from))}
+		a := New(Options{})
+		a.Replace([]Binding{{Topic, "t", Literal, "User:alice", tc.hosts, Read, Allow}})
+		if a.Allowed(c, Read, Topic, "t") != tc.in || a.AllowedOnAny(c, Read, Topic) != tc.in {
+			t.Errorf("%s allowed, from %s: %v", tc.hosts, tc.from, !tc.in)
+		}
+		a.Replace([]Binding{{Topic, "t", Literal, AnyUser, Wildcard, Read, Allow}, {Topic, "t", Literal, "User:alice", tc.hosts, Read, Deny}})
+		if a.Allowed(c, Read, Topic, "t") == tc.in {
+			t.Errorf("%s denied, from %s: %v", tc.hosts, tc.from, tc.in)
+		}
+	}
+	for _, wrong := range []string{"10.1.0.0/33", "10.1.0.0/", "/16", "10.1/16", "host/16", "10.1.0.0/16/1", "10.1.0.0/-1", "2001:db8::/129"} {
+		b := Binding{Topic, "t", Literal, "User:alice", wrong, Read, Allow}
+		if err := b.Check(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
 func TestAllowedOnAny(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -166,6 +195,10 @@ func TestFilters(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	good := allow(Topic, "t", Literal, Read)
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	good.Host = "10.1.0.0/16"
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}

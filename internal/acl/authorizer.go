@@ -118,6 +118,7 @@ type index struct {
 type rule struct {
 	principal  string
 	host       string
+	hosts      netip.Prefix // valid if host is a range
 	operation  Operation
 	permission Permission
 }
@@ -136,7 +137,8 @@ func NewRules(list []Binding) *Rules {
 		if x.literal == nil {
 			x.literal, x.prefixed, lengths[b.Resource] = make(map[string][]rule), make(map[string][]rule), make(map[int]bool)
 		}
-		one := rule{b.Principal, host(b.Host), b.Operation, b.Permission}
+		one := rule{principal: b.Principal, host: host(b.Host), operation: b.Operation, permission: b.Permission}
+		one.hosts, _ = netip.ParsePrefix(b.Host) // an error: it is no range
 		switch {
 		case b.Pattern == Prefixed:
 			x.prefixed[b.Name] = append(x.prefixed[b.Name], one)
@@ -217,7 +219,12 @@ func (r *rule) bearsOn(c *Client, op Operation) bool {
 }
 
 func (r *rule) concerns(c *Client) bool {
-	return (r.host == Wildcard || r.host == c.Host) && (r.principal == AnyUser || r.principal == c.Principal)
+	return (r.principal == AnyUser || r.principal == c.Principal) && (r.host == Wildcard || r.host == c.Host || r.hosts.IsValid() && within(r.hosts, c.Host))
+}
+
+func within(hosts netip.Prefix, host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && hosts.Contains(a)
 }
 
 // someAllowed looks for a rule that allows the operation and is not wholly hidden behind one that denies it. Implied operations do not count here, as in
