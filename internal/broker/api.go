@@ -109,6 +109,8 @@ const (
 	keyAlterClientQuotas       int16 = 49
 	keyDescribeScram           int16 = 50
 	keyAlterScram              int16 = 51
+	keyConsumerGroupHeartbeat  int16 = 68
+	keyConsumerGroupDescribe   int16 = 69
 	keyListConfigResources     int16 = 74
 	keyDescribeTopicPartitions int16 = 75
 )

@@ -121,6 +121,8 @@ var shapes = map[int16][]field{
 	keyAlterClientQuotas:       {list(list(str(), str()), list(str(), fix(9))), fix(1)},
 	keyListConfigResources:     {listOf(1).since(1)},
 	keyDescribeTopicPartitions: {list(str()), fix(4)},
+	keyConsumerGroupHeartbeat:  {str(), str(), fix(4), str(), str(), fix(4), strs(), str().since(1), str(), list(fix(16), listOf(4))},
+	keyConsumerGroupDescribe:   {strs(), fix(1)},
 }
 
 // checkBody walks a request's body as far as its arrays go.

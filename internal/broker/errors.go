@@ -69,6 +69,11 @@ const (
 	errUnknownTopicID           int16 = 100
 	errInconsistentTopicID      int16 = 103
 	errTransactionalIDNotFound  int16 = 105
+	errFencedMemberEpoch        int16 = 110
+	errUnreleasedInstanceID     int16 = 111
+	errUnsupportedAssignor      int16 = 112
+	errStaleMemberEpoch         int16 = 113
 	errMismatchedEndpoint       int16 = 114
 	errUnsupportedEndpoint      int16 = 115
+	errInvalidRegex             int16 = 128
 )

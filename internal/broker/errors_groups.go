@@ -29,6 +29,13 @@ var groupErrors = []struct {
 	{group.ErrTooLarge, errInvalidCommitOffsetSize},
 	{group.ErrMetadataTooLarge, errOffsetMetadataTooLarge},
 	{group.ErrUnknownTopicOrPart, errUnknownTopicOrPartition},
+	{group.ErrInvalidRequest, errInvalidRequest},
+	{group.ErrFencedEpoch, errFencedMemberEpoch},
+	{group.ErrStaleEpoch, errStaleMemberEpoch},
+	{group.ErrUnreleased, errUnreleasedInstanceID},
+	{group.ErrUnsupportedAssignor, errUnsupportedAssignor},
+	{group.ErrInvalidRegex, errInvalidRegex},
+	{group.ErrUnsupportedVersion, errUnsupportedVersion},
 }
 
 func groupCode(err error) int16 {

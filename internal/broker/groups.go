@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/config"
+	"github.com/rewind-kafka/rewind/internal/coord/consumer"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
@@ -43,7 +44,9 @@ func (b *Broker) openGroups() {
 
 // groupFormats are the kinds of groups that there are besides the classic one.
 func (b *Broker) groupFormats() []group.Format {
-	return nil
+	return []group.Format{
+		consumer.Format(b.newConsumerGroup),
+	}
 }
 
 func (b *Broker) closeGroups() {
@@ -137,5 +140,7 @@ func (b *Broker) groupHandlers() []api {
 		on(0, 5, b.handleListGroups),
 		on(0, 3, b.handleDeleteGroups),
 		on(0, 0, b.handleOffsetDelete),
+		on(0, 1, b.handleConsumerGroupHeartbeat),
+		on(0, 1, b.handleConsumerGroupDescribe),
 	}
 }

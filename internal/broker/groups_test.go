@@ -20,7 +20,7 @@ import (
 )
 
 // consumer is a group member that notes what it is assigned and what it reads.
-type consumer struct {
+type groupConsumer struct {
 	cl   *kgo.Client
 	done sync.WaitGroup
 
@@ -30,9 +30,9 @@ type consumer struct {
 	changed  chan struct{}
 }
 
-func (b *testBroker) consumer(t *testing.T, name, topic string, opts ...kgo.Opt) *consumer {
+func (b *testBroker) consumer(t *testing.T, name, topic string, opts ...kgo.Opt) *groupConsumer {
 	t.Helper()
-	c := &consumer{assigned: map[int32]bool{}, read: map[string]int{}, changed: make(chan struct{}, 1)}
+	c := &groupConsumer{assigned: map[int32]bool{}, read: map[string]int{}, changed: make(chan struct{}, 1)}
 	c.cl = b.client(t, append([]kgo.Opt{
 		kgo.ConsumerGroup(name), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6 * time.Second),
 		kgo.HeartbeatInterval(100 * time.Millisecond), kgo.DisableAutoCommit(), kgo.ClientID(name + "-client"),
@@ -45,7 +45,7 @@ func (b *testBroker) consumer(t *testing.T, name, topic string, opts ...kgo.Opt)
 	return c
 }
 
-func (c *consumer) assign(partitions []int32, on bool) {
+func (c *groupConsumer) assign(partitions []int32, on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range partitions {
@@ -58,14 +58,14 @@ func (c *consumer) assign(partitions []int32, on bool) {
 	c.tell()
 }
 
-func (c *consumer) tell() {
+func (c *groupConsumer) tell() {
 	select {
 	case c.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (c *consumer) run() {
+func (c *groupConsumer) run() {
 	for {
 		f := c.cl.PollFetches(context.Background())
 		if f.IsClientClosed() {
@@ -78,13 +78,13 @@ func (c *consumer) run() {
 	}
 }
 
-func (c *consumer) stop() {
+func (c *groupConsumer) stop() {
 	c.cl.Close()
 	c.done.Wait()
 }
 
 // until waits for a condition on what the consumer has seen.
-func (c *consumer) until(t *testing.T, what string, ok func() bool) {
+func (c *groupConsumer) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
 	for {

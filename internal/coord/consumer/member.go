@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
@@ -122,3 +123,21 @@ type resolved struct {
 	version   int64    // of the topics
 	timestamp int64    // milliseconds
 }
+
+// Topics are the topics that the partitions belong to, in a fixed order.
+func (p Partitions) Topics() []TopicID { return sortedIDs(p) }
+
+// Of are the partitions of one topic, sorted.
+func (p Partitions) Of(t TopicID) []int32 { return slices.Sorted(maps.Keys(p[t])) }
+
+// Owned is what the member has, with what it is to give up.
+func (m *Member) Owned() Partitions {
+	out := m.Assigned
+	for t, parts := range m.Revoking {
+		out = out.with(t, parts)
+	}
+	return out
+}
+
+// TopicsOf are the topics of a target, in a fixed order.
+func TopicsOf(a assignor.Assignment) []TopicID { return sortedIDs(a) }

@@ -435,9 +435,7 @@ func (r *reader) partitions(epoch int32) Partitions {
 	return out
 }
 
-// Format is how the group's records are read.
-func Format(config func(groupID string) Config, topics Topics) group.Format {
-	return group.Format{Type: group.TypeConsumer, Parse: Parse, New: func(id string, _ time.Time) group.Kind {
-		return New(id, func() Config { return config(id) }, topics)
-	}}
+// Format is how the group's records are read, and makes the group of the first of them.
+func Format(make func(groupID string) *Group) group.Format {
+	return group.Format{Type: group.TypeConsumer, Parse: Parse, New: func(id string, _ time.Time) group.Kind { return make(id) }}
 }
