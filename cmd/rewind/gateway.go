@@ -116,8 +116,11 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	started := false
 	defer func() {
-		log.Info("draining", "timeout", cfg.DrainTimeout)
+		if started {
+			log.Info("draining", "timeout", cfg.DrainTimeout)
+		}
 		limited, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
 		defer cancel()
 		err = errors.Join(err, g.Close(limited))
@@ -125,6 +128,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	if err := g.Start(ctx); err != nil {
 		return err
 	}
+	started = true
 	front.health(func(w io.Writer) error { return gatewayHealth(w, g, past.options) })
 	front.start()
 	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
@@ -147,11 +151,14 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 }
 
 func gatewayHealth(w io.Writer, g *gateway.Gateway, past *gateway.History) error {
+	// A gateway that cannot read history passes everything through: it serves all the same.
+	if err := g.Locations(); err != nil {
+		fmt.Fprintf(w, "locations: %v\n", err)
+	}
 	if past == nil || past.Status == nil {
 		return g.Healthy()
 	}
 	s := past.Status()
-	// A gateway that cannot read history passes everything through: it serves all the same.
 	fmt.Fprintf(w, "metadata topic: ready %t, %d segments, lag %d\n", s.Ready, s.Segments, s.Lag)
 	if s.Err != nil {
 		fmt.Fprintf(w, "metadata topic: %v\n", s.Err)
@@ -170,9 +177,9 @@ func keepHeapSmall(budget int64) {
 	}
 }
 
-// besideBudget is what the runtime may hold beside the budget before it works harder: stacks, connections' buffers, indexes. The program itself, which the kernel counts as
-// resident, comes to some 50 MiB.
-const besideBudget = 40 << 20
+// besideBudget is what the runtime may hold beside the budget before it works harder: stacks, connections' buffers, indexes, and garbage. The program itself, which the kernel
+// counts as resident, comes to some 50 MiB; together they are to stay under 100 MiB. Any less, and with a hundred clients there is no room for garbage: collections without end.
+const besideBudget = 48 << 20
 
 // reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was.
 func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {

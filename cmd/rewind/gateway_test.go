@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/freeport"
+	"github.com/rewind-kafka/rewind/metadatatopic"
 )
 
 // gatewayProcess is `rewind gateway` in a process of its own.
@@ -48,6 +50,30 @@ func (l *lines) String() string {
 
 func startGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
 	t.Helper()
+	g := launchGatewayProcess(t, args...)
+	g.await(t, "health", func() bool { return strings.HasPrefix(g.get("/healthz"), "ok\n") })
+	return g
+}
+
+// failGatewayProcess runs a gateway that fails at its start, and gives what it says.
+func failGatewayProcess(t *testing.T, args ...string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, self, append([]string{"gateway"}, args...)...).CombinedOutput()
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("it did not fail: %v", ctx.Err())
+	}
+	return string(out)
+}
+
+// launchGatewayProcess does not wait until the gateway is healthy.
+func launchGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
+	t.Helper()
 	port, err := freeport.Find(5)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +98,7 @@ func startGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
 			t.Logf("the gateway says:\n%s", g.lines)
 		}
 	})
-	g.await(t, "health", func() bool { return strings.HasPrefix(g.get("/healthz"), "ok\n") })
+	g.await(t, "its HTTP side", func() bool { return g.get("/healthz") != "" })
 	return g
 }
 
@@ -205,6 +231,50 @@ func TestGateway(t *testing.T) {
 			t.Error("a signed location is in a line")
 		}
 	})
+	t.Run("a chain", func(t *testing.T) {
+		// A gateway that knows nothing of history, before one that gives locations: they pass through it, to a capable client.
+		passing := startGatewayProcess(t, "--upstream", g.bootstrap)
+		side := startGatewayProcess(t, "--upstream", passing.bootstrap, "--resolve", "upstream")
+		if side.metric("rewind_gateway_upstream_locations") != 1 || strings.Contains(side.get("/healthz"), "locations:") {
+			t.Errorf("it is told that no locations come: %s", side.get("/healthz"))
+		}
+		had, bytes := g.metric("rewind_gateway_locations_total"), g.past()
+		if read(t, side) == 0 || g.metric("rewind_gateway_locations_total") == had || g.past() != bytes {
+			t.Error("no location has come through the chain")
+		}
+		// A plain client of the first has its history from the one before the cluster.
+		if d := clustertest.Difference(want, c.Read(t, []string{passing.bootstrap}, "past", true)); d != "" || g.past() == bytes {
+			t.Errorf("through two gateways: %q, %v bytes from the store", d, g.past()-bytes)
+		}
+	})
+	t.Run("a loop", func(t *testing.T) {
+		port, err := freeport.Find(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := freeport.Address(port)
+		here := launchGatewayProcess(t, "--upstream", there)
+		if out := failGatewayProcess(t, "--listen", there, "--upstream", here.bootstrap); !strings.Contains(out, "leads back to this") || !strings.Contains(out, "upstream.bootstrap.servers") {
+			t.Errorf("it says %s", out)
+		}
+	})
+	t.Run("a port that is taken", func(t *testing.T) {
+		out := failGatewayProcess(t, "--listen", g.bootstrap, "--upstream", c.Bootstrap(clustertest.Plaintext))
+		if !strings.Contains(out, "address already in use") || strings.Contains(out, "draining") {
+			t.Errorf("it says %s", out)
+		}
+	})
+	t.Run("a sidecar without locations", func(t *testing.T) {
+		side := startGatewayProcess(t, "--upstream", c.Bootstrap(clustertest.Plaintext), "--resolve", "upstream")
+		if read(t, side) != 0 {
+			t.Error("it has read from the store")
+		}
+		health := side.get("/healthz")
+		if !strings.Contains(health, "locations: the upstream does not say") || !strings.Contains(health, "rewind doctor") || side.metric("rewind_gateway_upstream_locations") != 0 ||
+			strings.Count(side.lines.String(), "history is not read from the store") != 1 {
+			t.Errorf("health: %s\nlines: %s", health, side.lines)
+		}
+	})
 	t.Run("kill switch without a restart", func(t *testing.T) {
 		configure(t, "remote.read.enable: false\nlisteners: 127.0.0.1:1\n")
 		if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -226,6 +296,21 @@ func TestGateway(t *testing.T) {
 		g.await(t, "the configuration to be read again", func() bool { return strings.Count(g.lines.String(), "configuration was read again") == 2 })
 		if read(t, g) == 0 {
 			t.Error("nothing came from the store")
+		}
+	})
+	t.Run("the metadata topic is deleted", func(t *testing.T) {
+		if _, err := c.Admin().DeleteTopics(t.Context(), metadatatopic.DefaultTopic); err != nil {
+			t.Fatal(err)
+		}
+		g.await(t, "health to tell", func() bool {
+			health := g.get("/healthz")
+			return strings.Contains(health, "ready false, 0 segments") && strings.Contains(health, "does not exist")
+		})
+		if g.metric("rewind_gateway_metadata_ready") != 0 || g.metric("rewind_gateway_remote_segments") != 0 {
+			t.Error("the metrics do not tell")
+		}
+		if read(t, g) != 0 {
+			t.Error("something came from the store")
 		}
 	})
 	t.Run("stops in order", func(t *testing.T) {

@@ -37,6 +37,7 @@ type Gateway struct {
 	shadows    shadows
 	held       *clientconn.Held
 	ways       *ways
+	missing    atomic.Bool // it was told that no locations are to come
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -110,6 +111,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	case err != nil:
 		g.log.Warn("the cluster does not answer yet", "upstream", g.opts.Upstream, "err", err)
 	}
+	g.noteLocations()
 	if g.opts.PollInterval > 0 {
 		g.running.Go(g.poll)
 	}

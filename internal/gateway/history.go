@@ -197,6 +197,7 @@ func (h hooks) Located(l history.Located) {
 
 func (h hooks) Asked(cause history.LocationCause) {
 	h.c.g.metrics.asked.WithLabelValues(string(cause)).Inc()
+	h.c.g.metrics.locationsCame.Store(true)
 }
 
 func (h hooks) Ended(reason history.Reason, fellBack bool) {

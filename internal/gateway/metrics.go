@@ -13,6 +13,7 @@ import (
 // metrics are the gateway's own. Labels are few words of ours, broker ids and API names, never anything that a client sends.
 type metrics struct {
 	givenBytes, givenFetches atomic.Int64 // beside fetches, which cannot be read back
+	locationsCame            atomic.Bool
 
 	connections  *prometheus.GaugeVec
 	refused      *prometheus.CounterVec
@@ -82,6 +83,14 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		}
 		if b := h.Read.Budget; b != nil {
 			gauge("memory_in_use_bytes", "Memory of remote.read.memory.bytes that is in use.", func() float64 { return float64(b.InUse()) })
+		}
+		if h.Locations != nil {
+			gauge("upstream_locations", "1 while the upstream answers with locations, or may; 0 if it does not say so and none has come: history is read through it.", func() float64 {
+				if g.Locations() == nil {
+					return 1
+				}
+				return 0
+			})
 		}
 		if h.Status != nil {
 			gauge("remote_segments", "Remote segments that are known, in any state.", func() float64 { return float64(h.Status().Segments) })

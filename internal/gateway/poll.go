@@ -30,6 +30,7 @@ func (g *Gateway) poll() {
 		}
 		g.reopen()
 		g.lookAgain()
+		g.noteLocations()
 		if skip > 0 {
 			continue
 		}

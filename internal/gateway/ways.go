@@ -55,6 +55,7 @@ type answered struct {
 	at      time.Time
 	ok      bool             // there was an answer
 	through []wire.GatewayID // the gateways behind the address; none: it is a broker
+	gives   bool             // it answers with locations, by its own word
 	err     error            // errLoop, or why there was no connection
 }
 
@@ -201,37 +202,37 @@ func (g *Gateway) probe(ctx context.Context, b Broker, trail []wire.GatewayID) a
 	}
 	defer l.Close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
-	ids, err := l.askGateways(append(slices.Clone(trail), g.ways.id))
-	a := answered{at: time.Now(), ok: err == nil, through: ids}
+	ids, gives, err := l.askGateways(append(slices.Clone(trail), g.ways.id))
+	a := answered{at: time.Now(), ok: err == nil, through: ids, gives: gives}
 	if slices.Contains(ids, g.ways.id) {
 		a.err = fmt.Errorf("connecting to broker %s: %w", b.addr(), errLoop)
 	}
 	return a
 }
 
-// askGateways asks for the gateways behind a connection, in the words of an ApiVersions request: the one that may come before any authentication.
-func (l *link) askGateways(trail []wire.GatewayID) ([]wire.GatewayID, error) {
+// askGateways asks for the gateways behind a connection, and whether locations are given there, in the words of an ApiVersions request: the one that may come before any authentication.
+func (l *link) askGateways(trail []wire.GatewayID) (ids []wire.GatewayID, gives bool, err error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.Version, req.ClientSoftwareName, req.ClientSoftwareVersion = 3, "rewind-gateway", "1"
 	wire.SetGateways(&req.UnknownTags, trail)
 	id := "rewind-gateway"
 	if _, err := l.Write(wire.AppendRequest(nil, req, 1, &id)); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	frame, err := wire.ReadFrame(l, maxVersionsFrame, nil)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	_, body, err := wire.ResponseBody(frame, req.Key(), req.Version)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	resp := kmsg.ApiVersionsResponse{Version: versionsOf(req.Version, body)}
 	if err := resp.ReadFrom(body); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	ids, _, err := wire.Gateways(&resp.UnknownTags)
-	return ids, err
+	ids, _, err = wire.Gateways(&resp.UnknownTags)
+	return ids, wire.GivesLocations(&resp.UnknownTags), err
 }
 
 // askedFor answers that question; false: the request is none.
@@ -253,6 +254,9 @@ func (g *Gateway) askedFor(ctx context.Context, id int32, req wire.RequestHeader
 	k.ApiKey, k.MaxVersion = keyApiVersions, maxVersion(keyApiVersions)
 	resp.ApiKeys = append(resp.ApiKeys, k)
 	wire.SetGateways(&resp.UnknownTags, g.path(ctx, id, trail))
+	if g.givesLocations(id) {
+		wire.SetGivesLocations(&resp.UnknownTags)
+	}
 	return wire.AppendResponse(nil, resp, req.CorrelationID), true
 }
 

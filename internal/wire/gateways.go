@@ -13,6 +13,19 @@ type GatewayID [16]byte
 // request it says who asks; whoever is a gateway answers with itself and those that its own upstream leads through. Brokers skip it. It is of no KIP.
 const TagGateways = 900000
 
+// TagGivesLocations is the tagged field of an ApiVersions response, empty, by which whoever answers fetches with locations (KIP-1248) says so to a gateway that asks with
+// TagGateways. It is of no KIP.
+const TagGivesLocations = 900001
+
+// SetGivesLocations puts it in.
+func SetGivesLocations(tags *kmsg.Tags) { tags.Set(TagGivesLocations, nil) }
+
+// GivesLocations tells whether it is there.
+func GivesLocations(tags *kmsg.Tags) bool {
+	_, ok := findTag(tags, TagGivesLocations)
+	return ok
+}
+
 // MaxGateways bounds the ids in one field: nobody has more than a few gateways behind each other.
 const MaxGateways = 64
 

@@ -22,6 +22,13 @@ func TestGateways(t *testing.T) {
 			t.Errorf("%d: %v %v %v", n, ids, ok, err)
 		}
 	}
+	if GivesLocations(&tags) {
+		t.Error("nobody gives locations")
+	}
+	SetGivesLocations(&tags)
+	if !GivesLocations(&tags) {
+		t.Error("locations are given")
+	}
 	SetGateways(&tags, make([]GatewayID, MaxGateways+1))
 	if ids, _, err := Gateways(&tags); len(ids) != MaxGateways || err != nil {
 		t.Errorf("too many: %d, %v", len(ids), err)
