@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 	"unicode/utf16"
@@ -165,13 +166,16 @@ func (s *coordinators[S]) of(id string) (S, error) {
 	return c, c.base().ready()
 }
 
-// partitionOf is Kafka's choice: the hash of Java's String, its sign bit cleared, modulo the partitions.
+// partitionOf is Kafka's choice: the hash of Java's String without its sign, modulo the partitions. The smallest int32, whose sign cannot be taken away, counts as 0.
 func partitionOf(id string, partitions int) int {
 	var h int32
 	for _, u := range utf16.Encode([]rune(id)) {
 		h = 31*h + int32(u)
 	}
-	return int(h&0x7fffffff) % partitions
+	if h == math.MinInt32 {
+		return 0
+	}
+	return int(max(h, -h)) % partitions
 }
 
 // eachOf runs fn on every coordinator that has started, one after the other.

@@ -470,8 +470,10 @@ func TestOffsetAdmin(t *testing.T) {
 }
 
 func TestGroupPartition(t *testing.T) {
-	// What Java gives for (name.hashCode() & 0x7fffffff) % 50; the hash of the fourth is the smallest int32.
-	for group, want := range map[string]int{"g1": 42, "test-group": 12, "ÄÖ": 40, "polygenelubricants": 0, "𝄞-group": 32} {
+	// What Apache Kafka's Utils.abs(name.hashCode()) % 50 gives; the hash of the fourth is the smallest int32, those of the last three are negative too.
+	for group, want := range map[string]int{
+		"g1": 42, "test-group": 12, "ÄÖ": 40, "polygenelubricants": 0, "𝄞-group": 32, "consumer-group": 38, "billing": 9, "my-app": 0,
+	} {
 		if got := partitionOf(group, 50); got != want {
 			t.Errorf("%q: %d, want %d", group, got, want)
 		}
