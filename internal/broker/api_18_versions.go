@@ -36,6 +36,7 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 		resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: transactionVersion, MaxVersion: int16(txn.V2)}}
 	}
 	resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{{Name: transactionVersion, MaxVersionLevel: int16(txn.V2), MinVersionLevel: int16(txn.V2)}}
+	b.tellGateway(req, resp)
 	slices.SortFunc(resp.ApiKeys, func(a, b kmsg.ApiVersionsResponseApiKey) int { return int(a.ApiKey) - int(b.ApiKey) })
 	return resp, nil
 }
