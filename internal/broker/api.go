@@ -61,6 +61,7 @@ func (b *Broker) apiTable() map[int16]api {
 	var list []api
 	list = append(list, b.coreHandlers()...)
 	list = append(list, b.groupHandlers()...)
+	list = append(list, b.shareHandlers()...)
 	list = append(list, b.transactionHandlers()...)
 	list = append(list, b.configHandlers()...)
 	list = append(list, b.aclHandlers()...)
@@ -111,6 +112,15 @@ const (
 	keyAlterScram              int16 = 51
 	keyConsumerGroupHeartbeat  int16 = 68
 	keyConsumerGroupDescribe   int16 = 69
+	keyShareGroupHeartbeat     int16 = 76
+	keyShareGroupDescribe      int16 = 77
+	keyShareFetch              int16 = 78
+	keyShareAcknowledge        int16 = 79
+	keyDescribeShareOffsets    int16 = 90
+	keyAlterShareOffsets       int16 = 91
+	keyDeleteShareOffsets      int16 = 92
+	keyUpdateFeatures          int16 = 57
+	keyPushTelemetry           int16 = 72
 	keyListConfigResources     int16 = 74
 	keyDescribeTopicPartitions int16 = 75
 )

@@ -26,6 +26,11 @@ func (b *Broker) handleDeleteGroups(ctx context.Context, c *conn, req *kmsg.Dele
 			resp.Groups = append(resp.Groups, out)
 			continue
 		}
+		if err := b.deleteShareStates(ctx, id); err != nil {
+			out.ErrorCode, out.ErrorMessage = groupCode(err), kmsg.StringPtr(err.Error())
+			resp.Groups = append(resp.Groups, out)
+			continue
+		}
 		r, err := b.groups.ask(ctx, id, false, group.DeleteResult{Err: group.ErrNotFound}, func(k *call) group.Command { return &group.Delete{Token: k} })
 		if err != nil {
 			r = group.DeleteResult{Err: err}

@@ -123,6 +123,16 @@ var shapes = map[int16][]field{
 	keyDescribeTopicPartitions: {list(str()), fix(4)},
 	keyConsumerGroupHeartbeat:  {str(), str(), fix(4), str(), str(), fix(4), strs(), str().since(1), str(), list(fix(16), listOf(4))},
 	keyConsumerGroupDescribe:   {strs(), fix(1)},
+	keyShareGroupHeartbeat:     {str(), str(), fix(4), str(), strs()},
+	keyShareGroupDescribe:      {strs(), fix(1)},
+	keyShareFetch: {
+		str(), str(), fix(16), fix(8).since(1), fix(2).since(2), // v0's partition limit is not served
+		list(fix(16), list(fix(4), list(fix(16), listOf(1)))), list(fix(16), listOf(4)),
+	},
+	keyShareAcknowledge:     {str(), str(), fix(4), fix(1).since(2), list(fix(16), list(fix(4), list(fix(16), listOf(1))))},
+	keyDescribeShareOffsets: {list(str(), list(str(), listOf(4)))},
+	keyAlterShareOffsets:    {str(), list(str(), list(fix(12)))},
+	keyDeleteShareOffsets:   {str(), list(str())},
 }
 
 // checkBody walks a request's body as far as its arrays go.

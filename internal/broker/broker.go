@@ -53,6 +53,7 @@ type Broker struct {
 	producerIDs *producerIDs
 	sessions    *session.Cache
 	groups      *groupService
+	shares      *shareService
 	txns        *txnService
 	responses   *fetch.Memory
 	scratches   scratches
@@ -165,6 +166,7 @@ func (b *Broker) open() error {
 	}
 	b.openGroups()
 	b.openTransactions()
+	b.openShares()
 	b.apis = b.apiTable()
 	return nil
 }
@@ -268,7 +270,8 @@ func (b *Broker) close() error {
 	}
 	b.background.Wait()
 	b.closeDoors()
-	b.closeTransactions() // first: they are completed through the groups
+	b.closeShares() // first: they and the transactions end in the groups
+	b.closeTransactions()
 	b.closeGroups()
 	if b.remote != nil {
 		b.remote.close()
@@ -288,6 +291,7 @@ func (b *Broker) close() error {
 func (b *Broker) abandon() error {
 	var errs []error
 	b.closeDoors()
+	b.closeShares()
 	b.closeTransactions()
 	b.closeGroups()
 	if b.remote != nil {
@@ -304,6 +308,7 @@ func (b *Broker) abandon() error {
 }
 
 func (b *Broker) connectionGone(c *conn) {
+	b.shares.connectionGone(c.id)
 	if b.remote != nil {
 		b.remote.pool.Drop(c.id)
 	}

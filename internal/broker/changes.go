@@ -17,7 +17,7 @@ const (
 )
 
 func internalTopic(name string) bool {
-	return name == offsetsTopic || name == metadataTopic || name == "__transaction_state"
+	return name == offsetsTopic || name == metadataTopic || name == "__transaction_state" || name == shareStateTopicName
 }
 
 // createTopic makes a topic: registered first, so that a crash afterwards is mended by the next start, which opens what is registered.
@@ -91,6 +91,9 @@ func (b *Broker) dropTopic(name string, tl *topicLogs) error {
 	b.log.Info("topic deleted", "topic", name, "id", t.ID.String())
 	if b.groups != nil {
 		b.groups.topicDeleted(name)
+	}
+	if b.shares != nil {
+		b.shares.topicDeleted(t.ID)
 	}
 	if err := errors.Join(errs...); err != nil {
 		// The topic is gone whatever happened to its files; the next start removes them.

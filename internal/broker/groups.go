@@ -46,6 +46,7 @@ func (b *Broker) openGroups() {
 func (b *Broker) groupFormats() []group.Format {
 	return []group.Format{
 		consumer.Format(b.newConsumerGroup),
+		b.shareFormat(),
 	}
 }
 
