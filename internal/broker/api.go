@@ -12,6 +12,7 @@ import (
 // api is one served key. What is not in the table is absent from ApiVersions and closes the connection.
 type api struct {
 	key, min, max int16
+	unlisted      bool // not in the answer to ApiVersions
 	serve         func(ctx context.Context, c *conn, req kmsg.Request) (reply, error)
 }
 
@@ -65,6 +66,7 @@ func (b *Broker) apiTable() map[int16]api {
 	list = append(list, b.transactionHandlers()...)
 	list = append(list, b.configHandlers()...)
 	list = append(list, b.aclHandlers()...)
+	list = append(list, b.clusterHandlers()...)
 	table := make(map[int16]api, len(list))
 	for _, a := range list {
 		if _, twice := table[a.key]; twice {
@@ -100,11 +102,17 @@ const (
 	keyDeleteAcls              int16 = 31
 	keyDescribeConfigs         int16 = 32
 	keyAlterConfigs            int16 = 33
+	keyAlterReplicaLogDirs     int16 = 34
 	keyDescribeLogDirs         int16 = 35
 	keySaslAuthenticate        int16 = 36
 	keyCreatePartitions        int16 = 37
+	keyCreateDelegationToken   int16 = 38
+	keyDescribeDelegationToken int16 = 41
 	keyDeleteGroups            int16 = 42
+	keyElectLeaders            int16 = 43
 	keyIncrementalAlterConfigs int16 = 44
+	keyAlterReassignments      int16 = 45
+	keyListReassignments       int16 = 46
 	keyOffsetDelete            int16 = 47
 	keyDescribeClientQuotas    int16 = 48
 	keyAlterClientQuotas       int16 = 49
@@ -123,4 +131,5 @@ const (
 	keyPushTelemetry           int16 = 72
 	keyListConfigResources     int16 = 74
 	keyDescribeTopicPartitions int16 = 75
+	keyAddRaftVoter            int16 = 80
 )

@@ -6,24 +6,33 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/rewind-kafka/rewind/internal/coord/txn"
 )
 
-// ApiVersions, versions 0 to 4. A newer version is answered in version 0 with error 35 and the key list (KIP-511).
+// ApiVersions, versions 0 to 5. A newer version is answered in version 0 with error 35 and the key list (KIP-511). A client that looks for another cluster or
+// node than this (KIP-1242) is told to begin anew.
 //
 // Produce is listed from version 0 although 3 is the oldest served, as Apache Kafka does: librdkafka takes a broker without old versions of it for one that
 // cannot take today's record batches.
 
 func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVersionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrApiVersionsResponse()
-	if req.Version > maxApiVersions {
+	switch {
+	case req.Version > maxApiVersions:
 		resp.ErrorCode = errUnsupportedVersion
-	} else if req.Version >= 3 && !(softwareName.MatchString(req.ClientSoftwareName) && softwareName.MatchString(req.ClientSoftwareVersion)) {
+	case req.Version >= 3 && !(softwareName.MatchString(req.ClientSoftwareName) && softwareName.MatchString(req.ClientSoftwareVersion)):
 		resp.ErrorCode = errInvalidRequest
+		return resp, nil
+	case req.Version >= 5 && (req.ClusterID == nil) != (req.NodeID < 0):
+		resp.ErrorCode = errInvalidRequest // one without the other
+		return resp, nil
+	case req.Version >= 5 && req.ClusterID != nil && (*req.ClusterID != b.clusterID || req.NodeID != b.nodeID):
+		resp.ErrorCode = errRebootstrapRequired
 		return resp, nil
 	}
 	for _, a := range b.apis {
+		if a.unlisted {
+			continue
+		}
 		k := kmsg.NewApiVersionsResponseApiKey()
 		k.ApiKey, k.MinVersion, k.MaxVersion = a.key, a.min, a.max
 		if a.key == keyProduce {
@@ -31,22 +40,13 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 		}
 		resp.ApiKeys = append(resp.ApiKeys, k)
 	}
-	resp.FinalizedFeaturesEpoch = featuresEpoch
-	if req.Version >= 4 { // before, a smallest version of 0 could not be told
-		resp.SupportedFeatures = []kmsg.ApiVersionsResponseSupportedFeature{{Name: transactionVersion, MaxVersion: int16(txn.V2)}}
-	}
-	resp.FinalizedFeatures = []kmsg.ApiVersionsResponseFinalizedFeature{{Name: transactionVersion, MaxVersionLevel: int16(txn.V2), MinVersionLevel: int16(txn.V2)}}
 	b.tellGateway(req, resp)
 	slices.SortFunc(resp.ApiKeys, func(a, b kmsg.ApiVersionsResponseApiKey) int { return int(a.ApiKey) - int(b.ApiKey) })
+	resp.SupportedFeatures, resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch = supportedFeatures(req.Version), finalizedFeatures(), featuresEpoch
 	return resp, nil
 }
 
-const (
-	maxApiVersions = 4
-	// transactionVersion is the feature that tells clients to run transactions of the second version (KIP-890).
-	transactionVersion = "transaction.version"
-	featuresEpoch      = 0
-)
+const maxApiVersions = 5
 
 // softwareName is what a client may call itself and its version (KIP-511).
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?$`)

@@ -83,7 +83,7 @@ func alterOne(r resource, kv *kmsg.IncrementalAlterConfigsRequestResourceConfig,
 	if err != nil {
 		return err
 	}
-	if k.Kind != config.List {
+	if k.Kind != config.List || !r.splits() {
 		return &configError{errInvalidConfig, fmt.Sprintf("%s is no list: nothing can be appended to it or subtracted from it", kv.Name)}
 	}
 	items := config.SplitList(inForce[kv.Name])

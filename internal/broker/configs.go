@@ -64,6 +64,7 @@ type resource interface {
 	overrides() map[string]string
 	describe() []config.Entry
 	key(name string) (*config.Key, error)
+	splits() bool // something can be appended to its lists, and subtracted
 	// replace puts other values in force, or only judges them.
 	replace(overrides map[string]string, validateOnly bool) error
 }
@@ -127,6 +128,8 @@ func (r *topicResource) overrides() map[string]string { return r.t.Configs }
 func (r *topicResource) describe() []config.Entry {
 	return config.DescribeTopic(r.t.Configs, r.b.config())
 }
+func (r *topicResource) splits() bool { return true }
+
 func (r *topicResource) key(name string) (*config.Key, error) { return config.TopicKey(name) }
 
 func (r *topicResource) replace(overrides map[string]string, validateOnly bool) error {
@@ -143,6 +146,7 @@ type brokerResource struct {
 }
 
 func (r *brokerResource) overrides() map[string]string         { return r.b.config().Dynamic() }
+func (r *brokerResource) splits() bool                         { return true }
 func (r *brokerResource) key(name string) (*config.Key, error) { return config.BrokerKey(name) }
 
 func (r *brokerResource) describe() []config.Entry {

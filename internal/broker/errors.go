@@ -10,6 +10,7 @@ const (
 	errLeaderNotAvailable       int16 = 5
 	errNotLeader                int16 = 6
 	errRequestTimedOut          int16 = 7
+	errReplicaNotAvailable      int16 = 9
 	errMessageTooLarge          int16 = 10
 	errOffsetMetadataTooLarge   int16 = 12
 	errCoordinatorLoading       int16 = 14
@@ -48,8 +49,12 @@ const (
 	errSecurityDisabled         int16 = 54
 	errOperationNotAttempted    int16 = 55
 	errStorage                  int16 = 56
+	errLogDirNotFound           int16 = 57
 	errSaslAuthenticationFailed int16 = 58
 	errUnknownProducerID        int16 = 59
+	errTokensDisabled           int16 = 61
+	errTokenRequestNotAllowed   int16 = 64
+	errTokenAuthorization       int16 = 65
 	errNonEmptyGroup            int16 = 68
 	errGroupIDNotFound          int16 = 69
 	errTopicDeletionDisabled    int16 = 73
@@ -60,14 +65,19 @@ const (
 	errMemberIDRequired         int16 = 79
 	errGroupMaxSize             int16 = 81
 	errFencedInstanceID         int16 = 82
+	errElectionNotNeeded        int16 = 84
+	errNoReassignment           int16 = 85
 	errGroupSubscribed          int16 = 86
 	errInvalidRecord            int16 = 87
 	errThrottlingQuotaExceeded  int16 = 89
 	errResourceNotFound         int16 = 91
 	errDuplicateResource        int16 = 92
 	errUnacceptableCredential   int16 = 93
+	errInvalidUpdateVersion     int16 = 95
 	errUnknownTopicID           int16 = 100
+	errBrokerNotRegistered      int16 = 102
 	errInconsistentTopicID      int16 = 103
+	errInconsistentClusterID    int16 = 104
 	errTransactionalIDNotFound  int16 = 105
 	errFencedMemberEpoch        int16 = 110
 	errUnreleasedInstanceID     int16 = 111
@@ -75,5 +85,8 @@ const (
 	errStaleMemberEpoch         int16 = 113
 	errMismatchedEndpoint       int16 = 114
 	errUnsupportedEndpoint      int16 = 115
+	errUnknownSubscription      int16 = 117
+	errTelemetryTooLarge        int16 = 118
 	errInvalidRegex             int16 = 128
+	errRebootstrapRequired      int16 = 129
 )

@@ -23,9 +23,6 @@ func TestTopicSessionAsApacheKafka(t *testing.T) {
 
 // The reasons are in docs/differences.md.
 var topicDifferences = []difference{
-	{"key v0 ApiVersions", "to 5", "to 4"},
-	{"key v3 ApiVersions", "to 5", "to 4"},
-	{"key v4 ApiVersions", "to 5", "to 4"},
 	{"create, validate only", " TopicID <unknown id>", ""},
 	{"metadata, no id", "Brokers null ControllerID -1 Topics [{ErrorCode UNKNOWN_SERVER_ERROR Topic \"\"", "Brokers [{NodeID 1}] ControllerID 1 Topics [{ErrorCode UNKNOWN_TOPIC_ID"},
 	{"metadata, no id v13", "-2147483648 ErrorCode UNKNOWN_SERVER_ERROR}", "-2147483648}"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -137,6 +138,7 @@ func (r *groupResource) overrides() map[string]string { return r.b.resourceConfi
 func (r *groupResource) describe() []config.Entry {
 	return config.DescribeGroup(r.overrides(), r.b.config())
 }
+func (r *groupResource) splits() bool                         { return false }
 func (r *groupResource) key(name string) (*config.Key, error) { return config.GroupKey(name) }
 
 func (r *groupResource) replace(overrides map[string]string, validateOnly bool) error {
@@ -157,6 +159,7 @@ func (r *subscriptionResource) overrides() map[string]string {
 func (r *subscriptionResource) describe() []config.Entry {
 	return config.DescribeClientMetrics(r.overrides())
 }
+func (r *subscriptionResource) splits() bool { return false }
 func (r *subscriptionResource) key(name string) (*config.Key, error) {
 	return config.ClientMetricsKey(name)
 }
@@ -174,7 +177,12 @@ func (r *subscriptionResource) replace(overrides map[string]string, validateOnly
 // subscriptionError: an unknown key or an interval out of bounds is an invalid request there, and the rest an invalid configuration.
 func subscriptionError(err error) error {
 	var invalid *config.Invalid
-	if errors.Is(err, config.ErrUnknownKey) || errors.As(err, &invalid) && invalid.Key == "interval.ms" {
+	outOfBounds := false
+	if errors.As(err, &invalid) && invalid.Key == "interval.ms" {
+		_, notANumber := strconv.ParseInt(invalid.Value, 10, 32)
+		outOfBounds = notANumber == nil
+	}
+	if errors.Is(err, config.ErrUnknownKey) || outOfBounds {
 		return &configError{errInvalidRequest, err.Error()}
 	}
 	return err

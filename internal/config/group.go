@@ -138,7 +138,10 @@ func DescribeGroup(overrides map[string]string, b *Broker) []Entry {
 
 func describeGroupKey(k *Key, overrides map[string]string, b *Broker) Entry {
 	e := Entry{Key: k, Value: k.Default, Source: SourceDefault}
-	if len(k.Synonyms) == 0 {
+	switch {
+	case k.Internal: // the broker's key of the same kind is internal too, and not among ours
+		e.Synonyms = []SynonymValue{{Name: "group." + k.Name, Value: k.Default, Source: SourceDefault}}
+	case len(k.Synonyms) == 0:
 		e.Synonyms = []SynonymValue{{Name: k.Name, Value: k.Default, Source: SourceDefault}}
 	}
 	for _, s := range k.Synonyms {

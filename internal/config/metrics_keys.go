@@ -20,7 +20,7 @@ var clientMetricsKeys = []*Key{
 		Doc: "Which clients are meant, by client_instance_id, client_id, client_software_name, client_software_version, client_source_address or client_source_port.",
 	},
 	{
-		Name: "metrics", Kind: List, Default: "", check: distinct, Allowed: "prefixes of names, or *",
+		Name: "metrics", Kind: List, Default: "", check: onceEach, Allowed: "prefixes of names, or *",
 		Doc: "Which metrics clients would send.",
 	},
 }
@@ -54,6 +54,9 @@ func DescribeClientMetrics(overrides map[string]string) []Entry {
 	for _, k := range clientMetricsKeys {
 		e := Entry{Key: k, Value: k.Default, Source: SourceDefault}
 		if v, ok := overrides[k.Name]; ok {
+			if c, err := k.Parse(v); err == nil {
+				v = c
+			}
 			e.Value, e.Source = v, SourceClientMetrics
 			e.Synonyms = []SynonymValue{{Name: k.Name, Value: v, Source: SourceClientMetrics}}
 		}
@@ -62,10 +65,21 @@ func DescribeClientMetrics(overrides map[string]string) []Entry {
 	return entries
 }
 
+// onceEach is a list of any names; one that is given twice counts once.
+func onceEach(v string) (string, error) {
+	var kept []string
+	for _, item := range SplitList(v) {
+		if !slices.Contains(kept, item) {
+			kept = append(kept, item)
+		}
+	}
+	return strings.Join(kept, ","), nil
+}
+
 var matchable = []string{"client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address", "client_source_port"}
 
 func clientMatch(v string) (string, error) {
-	v, err := distinct(v)
+	v, _ = onceEach(v)
 	for _, item := range SplitList(v) {
 		name, pattern, ok := strings.Cut(item, "=")
 		if !ok || strings.TrimSpace(pattern) == "" || strings.Contains(pattern, "=") || !slices.Contains(matchable, strings.TrimSpace(name)) {
@@ -75,5 +89,5 @@ func clientMatch(v string) (string, error) {
 			return "", fmt.Errorf("illegal client matching pattern: %s: %w", item, err)
 		}
 	}
-	return v, err
+	return v, nil
 }

@@ -1,0 +1,15 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// RemoveRaftVoter, version 0. See AddRaftVoter.
+
+func (b *Broker) handleRemoveRaftVoter(_ context.Context, c *conn, req *kmsg.RemoveRaftVoterRequest) (kmsg.Response, error) {
+	resp := kmsg.NewPtrRemoveRaftVoterResponse()
+	resp.ErrorCode, resp.ErrorMessage = b.alterVoters(c, req.ClusterID)
+	return resp, nil
+}
