@@ -29,7 +29,15 @@ func (s Session) tlsConfig(t *testing.T) *tls.Config {
 	if !pool.AppendCertsFromPEM(pem) {
 		t.Fatalf("no certificate in %s", s.CAFile)
 	}
-	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	conf := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	if s.Login.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(s.Login.CertFile, s.Login.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf.Certificates = []tls.Certificate{cert}
+	}
+	return conf
 }
 
 func (s Session) kgo(t *testing.T, opts ...kgo.Opt) *kgo.Client {

@@ -75,7 +75,7 @@ func runKcat(t *testing.T, s Session) (r Result) {
 	args := []string{"-b", s.Addr, "-q"}
 	user := s.portable(t)["user"].(string)
 	for k, v := range map[string]string{
-		"security.protocol": string(s.Login.Protocol), "ssl.ca.location": s.CAFile, "sasl.mechanisms": string(s.Login.Mechanism), "sasl.username": user, "sasl.password": clustertest.Password(user),
+		"security.protocol": s.Login.Wire(), "ssl.ca.location": s.CAFile, "ssl.certificate.location": s.Login.CertFile, "ssl.key.location": s.Login.KeyFile, "sasl.mechanisms": string(s.Login.Mechanism), "sasl.username": user, "sasl.password": clustertest.Password(user),
 	} {
 		if v == "" || strings.HasPrefix(k, "sasl.") && s.Login.Mechanism == "" || k == "ssl.ca.location" && !s.Login.UsesTLS() {
 			continue

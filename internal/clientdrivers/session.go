@@ -97,7 +97,8 @@ func (s Session) portable(t *testing.T) map[string]any {
 		user = clustertest.Admin
 	}
 	p := map[string]any{
-		"addr": s.Addr, "protocol": s.Login.Protocol, "mechanism": s.Login.Mechanism, "user": user, "password": clustertest.Password(user), "token": "", "ca": s.CAFile,
+		"addr": s.Addr, "protocol": s.Login.Wire(), "mechanism": s.Login.Mechanism, "user": user, "password": clustertest.Password(user), "token": "", "ca": s.CAFile,
+		"cert": s.Login.CertFile, "key": s.Login.KeyFile,
 		"produce": s.Produce, "values": s.Values, "transactional": s.Transactional, "transactional_id": s.Group + "-txn",
 		"read": s.Read, "group": s.Group, "first": s.First, "n": s.N, "isolation": isolation(s.Committed), "new_groups": s.NewGroups,
 		"java": s.Login.JavaProperties(s.CAFile),

@@ -28,8 +28,8 @@ import (
 type secured struct {
 	*world
 	authority *clustertest.Authority
-	keyStore  string // alice's certificate, for Java
-	token     string // alice's
+	login     clustertest.Login // alice's certificate
+	token     string            // alice's
 	ports     map[clustertest.Protocol]int
 }
 
@@ -40,7 +40,8 @@ func startSecured(t *testing.T) *secured {
 	dir := t.TempDir()
 	s := &secured{authority: clustertest.NewAuthority(t, dir), ports: make(map[clustertest.Protocol]int)}
 	_, _, _, broker := s.authority.Issue(t, "broker", "127.0.0.1")
-	_, _, _, s.keyStore = s.authority.Issue(t, clustertest.Alice)
+	s.login = clustertest.Login{Protocol: clustertest.MutualTLS}
+	_, s.login.CertFile, s.login.KeyFile, s.login.KeyStore = s.authority.Issue(t, clustertest.Alice)
 	first, err := freeport.Find(len(listeners))
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +158,9 @@ func TestSecureClients(t *testing.T) {
 	for _, d := range clientdrivers.Drivers(lab.java) {
 		for _, l := range secureLogins() {
 			l.User = clustertest.Alice
+			if l.Protocol == clustertest.MutualTLS {
+				l = s.login
+			}
 			if l.Mechanism == clustertest.OAuthBearer {
 				l.Token = s.token
 			}
@@ -216,12 +220,12 @@ func (s *secured) count(t *testing.T, topic string) int {
 	return int(o.Offset)
 }
 
-// secureLogins are all ways to come in as somebody, but for certificates, which not every driver can be given; go test takes a sample, make test-security them all.
+// secureLogins are all ways to come in with TLS or as somebody; go test takes a sample, make test-security them all.
 func secureLogins() []clustertest.Login {
 	if os.Getenv("REWIND_SECURITY_FULL") == "" {
-		return []clustertest.Login{{Protocol: clustertest.SASL, Mechanism: clustertest.Plain}, {Protocol: clustertest.SASLTLS, Mechanism: clustertest.ScramSHA512}, {Protocol: clustertest.SASLTLS, Mechanism: clustertest.OAuthBearer}}
+		return []clustertest.Login{{Protocol: clustertest.SASL, Mechanism: clustertest.Plain}, {Protocol: clustertest.SASLTLS, Mechanism: clustertest.ScramSHA512}, {Protocol: clustertest.SASLTLS, Mechanism: clustertest.OAuthBearer}, {Protocol: clustertest.MutualTLS}}
 	}
-	return slices.DeleteFunc(clustertest.Logins(), func(l clustertest.Login) bool { return l.Mechanism == "" })
+	return slices.DeleteFunc(clustertest.Logins(), func(l clustertest.Login) bool { return l.Protocol == clustertest.Plaintext })
 }
 
 const aclCommand = "org.apache.kafka.tools.AclCommand"
@@ -276,10 +280,10 @@ func TestSecurityTools(t *testing.T) {
 	}
 
 	s.create(t, []topic{{"tool-1", 1}}, nil)
-	as := func(l clustertest.Login, more ...string) string {
+	as := func(l clustertest.Login) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "client.properties")
-		text := strings.Join(more, "\n") + "\n"
+		text := ""
 		for k, v := range l.JavaProperties(s.authority.CertFile) {
 			text += k + "=" + v + "\n"
 		}
@@ -295,7 +299,7 @@ func TestSecurityTools(t *testing.T) {
 		t.Errorf("alice sees %q", out)
 	}
 	s.prepare(t, "tool-")
-	if out := as(clustertest.Login{Protocol: clustertest.MutualTLS}, "ssl.keystore.type=PEM", "ssl.keystore.location="+s.keyStore); strings.TrimSpace(out) != "tool-1" {
+	if out := as(s.login); strings.TrimSpace(out) != "tool-1" {
 		t.Errorf("alice's certificate sees %q", out)
 	}
 	run(configCommand, "--alter", "--delete-config", "SCRAM-SHA-256", "--entity-type", "users", "--entity-name", "bob")

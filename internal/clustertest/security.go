@@ -81,6 +81,8 @@ type Login struct {
 	User      string    // for SASL and SASLTLS; Admin if empty
 	// Token for OAuthBearer, an unsigned one of the user if empty; TokenFile holds the same for Java, which can only read it there.
 	Token, TokenFile string
+	// CertFile and KeyFile are the client's own for MutualTLS, as Authority.Issue makes them; KeyStore is both in one, for Java.
+	CertFile, KeyFile, KeyStore string
 }
 
 func (l Login) String() string {
@@ -115,6 +117,9 @@ func (l Login) BearerToken() string {
 	}
 	return Token(l.user())
 }
+
+// Wire is the protocol's name in Kafka.
+func (l Login) Wire() string { return string(l.Protocol.wire()) }
 
 // UsesTLS tells whether the client needs the authority's certificate.
 func (l Login) UsesTLS() bool { return l.Protocol.wire() == TLS || l.Protocol == SASLTLS }
@@ -168,11 +173,14 @@ func jaas(m Mechanism, user string, all []string) string {
 	}
 }
 
-// JavaProperties are what a client in Java needs for the login; caFile is the authority's certificate. MutualTLS needs the client's own besides.
+// JavaProperties are what a client in Java needs for the login; caFile is the authority's certificate.
 func (l Login) JavaProperties(caFile string) map[string]string {
 	p := map[string]string{"security.protocol": string(l.Protocol.wire())}
 	if l.UsesTLS() {
 		p["ssl.truststore.type"], p["ssl.truststore.location"] = "PEM", caFile
+	}
+	if l.KeyStore != "" {
+		p["ssl.keystore.type"], p["ssl.keystore.location"] = "PEM", l.KeyStore
 	}
 	if l.Mechanism != "" {
 		p["sasl.mechanism"], p["sasl.jaas.config"] = string(l.Mechanism), jaas(l.Mechanism, l.user(), nil)

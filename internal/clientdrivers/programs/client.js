@@ -8,6 +8,7 @@ const s = JSON.parse(fs.readFileSync(0, 'utf8'))
 function config() {
   const c = { clientId: 'session', brokers: s.addr.split(','), logLevel: logLevel.NOTHING, ssl: undefined, sasl: undefined }
   if (s.protocol.endsWith('SSL')) c.ssl = { ca: [fs.readFileSync(s.ca, 'utf8')] }
+  if (s.cert) Object.assign(c.ssl, { cert: fs.readFileSync(s.cert, 'utf8'), key: fs.readFileSync(s.key, 'utf8') })
   if (s.mechanism === 'OAUTHBEARER') c.sasl = { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: s.token }) }
   else if (s.mechanism) c.sasl = { mechanism: s.mechanism.toLowerCase(), username: s.user, password: s.password }
   return c

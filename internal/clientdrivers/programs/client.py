@@ -64,6 +64,8 @@ class Confluent:
         c = {"bootstrap.servers": self.addr, "security.protocol": s["protocol"]}
         if s["protocol"].endswith("SSL"):
             c["ssl.ca.location"] = s["ca"]
+        if s["cert"]:
+            c.update({"ssl.certificate.location": s["cert"], "ssl.key.location": s["key"]})
         if s["mechanism"]:
             c["sasl.mechanism"] = s["mechanism"]
         if s["mechanism"] == "OAUTHBEARER":
@@ -211,6 +213,8 @@ class KafkaPython:
         c = {"bootstrap_servers": self.addr.split(","), "security_protocol": s["protocol"]}
         if s["protocol"].endswith("SSL"):
             c["ssl_cafile"] = s["ca"]
+        if s["cert"]:
+            c.update(ssl_certfile=s["cert"], ssl_keyfile=s["key"])
         if s["mechanism"]:
             c.update(sasl_mechanism=s["mechanism"], sasl_plain_username=s["user"], sasl_plain_password=s["password"])
         return c
@@ -276,6 +280,8 @@ class Aiokafka:
         c = {"bootstrap_servers": self.addr.split(","), "security_protocol": s["protocol"]}
         if s["protocol"].endswith("SSL"):
             c["ssl_context"] = ssl.create_default_context(cafile=s["ca"])
+        if s["cert"]:
+            c["ssl_context"].load_cert_chain(s["cert"], s["key"])
         if s["mechanism"]:
             c["sasl_mechanism"] = s["mechanism"]
         if s["mechanism"] == "OAUTHBEARER":
