@@ -56,8 +56,15 @@ func (c *contender) start(ctx context.Context) error {
 		if err := cl.Ping(ctx); err == nil {
 			break
 		}
-		if err := sleep(ctx, askFor); err != nil {
-			return errors.Join(fmt.Errorf("not up in %v", upWait), <-launched)
+		select {
+		case err := <-launched:
+			if err != nil {
+				return err
+			}
+			launched = nil
+		case <-time.After(askFor):
+		case <-ctx.Done():
+			return fmt.Errorf("not up in %v: %w", upWait, ctx.Err())
 		}
 	}
 	return nil
@@ -91,7 +98,7 @@ func (c *contender) create(ctx context.Context, topic string, partitions int) er
 	return nil
 }
 
-// newOurs is our broker, as it is by default but for more lines of its configuration.
+// newOurs is our broker, as it is by default but for more lines of its configuration. Without keys it speaks no TLS.
 func (l *lab) newOurs(dir, keyStore string, more ...string) (*contender, error) {
 	port, err := freeport.Find(2)
 	if err != nil {
@@ -101,10 +108,12 @@ func (l *lab) newOurs(dir, keyStore string, more ...string) (*contender, error) 
 		return nil, err
 	}
 	cfg := filepath.Join(dir, "broker.yaml")
-	lines := slices.Concat([]string{
-		"log.dirs: " + filepath.Join(dir, "data"), fmt.Sprintf("listeners: PLAINTEXT://%s,SSL://%s", freeport.Address(port), freeport.Address(port+1)), "ssl.keystore.location: " + keyStore,
-		"group.initial.rebalance.delay.ms: 0",
-	}, more)
+	listeners := "PLAINTEXT://" + freeport.Address(port)
+	if keyStore != "" {
+		listeners += ",SSL://" + freeport.Address(port+1)
+		more = append(more, "ssl.keystore.location: "+keyStore)
+	}
+	lines := slices.Concat([]string{"log.dirs: " + filepath.Join(dir, "data"), "listeners: " + listeners, "group.initial.rebalance.delay.ms: 0"}, more)
 	if err := os.WriteFile(cfg, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		return nil, err
 	}
