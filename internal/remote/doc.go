@@ -32,5 +32,8 @@
 //   - chunks that only the Cache holds: dropped as soon as somebody is short;
 //   - bytes lent to a consumer until it calls Release. That is the consumer's duty: it must not wait for another reader's bytes in between.
 //
+// What is granted comes in blocks of one size, which the Budget keeps and gives out again, so that the process holds what it was granted and not as much again in
+// garbage: a block is made only when none that was given back is left. When nobody reads the blocks are the garbage collector's, and can be had back until it comes.
+//
 // A request larger than the whole budget (a batch larger than the budget) is granted when nothing else is in use: an over-draft for one batch at a time.
 package remote
