@@ -173,5 +173,8 @@ func MemberOrder(ids []string, peak int) []string {
 		s := uint64(int64(HashString(id))*fibonacci) >> shift
 		slots[s] = append(slots[s], id)
 	}
+	for _, slot := range slots {
+		slices.Reverse(slot) // they are walked from the last on
+	}
 	return slices.Concat(slots...)
 }

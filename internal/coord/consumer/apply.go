@@ -53,7 +53,7 @@ func replay(r record, k group.Kind) bool {
 
 func (r *epochRecord) apply(g *Group) func() {
 	epoch, hash := g.epoch, g.hash
-	if g.epoch, g.hash = 0, 0; r.value != nil {
+	if g.epoch, g.hash = firstEpoch, 0; r.value != nil {
 		g.epoch, g.hash = r.value.epoch, r.value.hash
 	}
 	return func() { g.epoch, g.hash = epoch, hash }
@@ -67,7 +67,7 @@ func (r *metadataRecord) apply(g *Group) func() {
 
 func (r *targetEpochRecord) apply(g *Group) func() {
 	epoch, at := g.assignmentEpoch, g.assignedAt
-	if g.assignmentEpoch, g.assignedAt = 0, 0; r.value != nil {
+	if g.assignmentEpoch, g.assignedAt = firstEpoch, 0; r.value != nil {
 		g.assignmentEpoch, g.assignedAt = r.value.epoch, r.value.made
 	}
 	return func() { g.assignmentEpoch, g.assignedAt = epoch, at }

@@ -43,6 +43,9 @@ type Topics interface {
 	Names() []string
 }
 
+// firstEpoch is that of a group that nobody has told what he subscribes to.
+const firstEpoch = 1
+
 // regexRefresh is how old what a regular expression stands for may become, regexPause how long it is left alone in any case.
 const (
 	regexRefresh = 10 * time.Minute
@@ -92,7 +95,7 @@ type clocks struct {
 // New makes a group without members. config is asked at each step, so that it may change.
 func New(id string, config func() Config, topics Topics) *Group {
 	return &Group{id: id, config: config, topics: topics, members: map[string]*Member{}, static: map[string]string{}, regexes: map[string]*resolved{},
-		target: map[string]assignor.Assignment{}, targetOwner: map[TopicID]map[int32]string{}, owned: map[TopicID]map[int32]int32{}, clocks: map[string]clocks{}, seen: -1}
+		target: map[string]assignor.Assignment{}, targetOwner: map[TopicID]map[int32]string{}, owned: map[TopicID]map[int32]int32{}, clocks: map[string]clocks{}, seen: -1, epoch: firstEpoch, assignmentEpoch: firstEpoch}
 }
 
 // Type is group.TypeConsumer.
@@ -124,7 +127,7 @@ func (g *Group) Empty() bool { return len(g.members) == 0 }
 func (g *Group) Awaited() bool { return false }
 
 // Disposable tells whether no record tells of the group.
-func (g *Group) Disposable() bool { return len(g.members) == 0 && g.epoch == 0 && len(g.target) == 0 }
+func (g *Group) Disposable() bool { return len(g.members) == 0 && g.epoch == firstEpoch && len(g.target) == 0 }
 
 // Deadline is when Tick is due.
 func (g *Group) Deadline() (at time.Time, ok bool) {

@@ -98,7 +98,8 @@ func (s *subscribing) take(before, next *Member, allowed func(string) bool) erro
 	return nil
 }
 
-// preferred is the assignor that most members ask for, the first by name of those that as many do.
+// preferred is the assignor that most members ask for. Of those that as many ask for, Apache Kafka takes now one, now the other, and begins a rebalance with every
+// heartbeat; here it is the one that the configuration names first.
 func (g *Group) preferred(members []*Member) string {
 	votes := map[string]int{}
 	for _, m := range members {
@@ -106,14 +107,12 @@ func (g *Group) preferred(members []*Member) string {
 			votes[m.Assignor]++
 		}
 	}
-	best := ""
-	for _, name := range sortedKeys(votes) {
-		if best == "" || votes[name] > votes[best] {
+	names := g.config().Assignors
+	best := names[0]
+	for _, name := range names[1:] {
+		if votes[name] > votes[best] {
 			best = name
 		}
-	}
-	if best == "" {
-		return g.config().Assignors[0]
 	}
 	return best
 }
