@@ -78,10 +78,10 @@ func (c *contender) stop() error {
 	return c.finish(context.Background())
 }
 
-func (c *contender) resident() (float64, error) {
+func (c *contender) resident() (all, own float64, err error) {
 	pid, err := c.pid()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	return resident(pid)
 }

@@ -18,28 +18,37 @@ const (
 // measureGroups: members join at once, then one leaves. It is over when each partition has one owner again.
 func measureGroups(ctx context.Context, l *lab) ([]Row, error) {
 	return l.with(ctx, "groups", func(p *pair) ([]Row, error) {
-		joined, left := make(map[*contender][]float64), make(map[*contender][]float64)
 		if err := p.each(func(c *contender) error { return c.create(ctx, "shared", sharedBetween) }); err != nil {
 			return nil, err
 		}
-		for n := range l.Runs {
-			if err := p.each(func(c *contender) error {
-				j, w, err := rebalance(ctx, c.addr, fmt.Sprintf("group-%d", n))
-				l.say("  run %d, %s: joined in %.2f s, one left in %.2f s", n+1, c.name, j, w)
-				joined[c], left[c] = append(joined[c], j), append(left[c], w)
-				return err
-			}); err != nil {
-				return nil, err
-			}
+		classic, err := l.rebalances(ctx, p, "classic", kgo.Balancers(kgo.RangeBalancer()))
+		if err != nil {
+			return nil, err
 		}
-		return []Row{
-			{"200 consumers of 1,000 partitions join: ours / Apache Kafka", middle(joined[p.ours]), middle(joined[p.kafka]), -1, "s"},
-			{"one of them leaves: ours / Apache Kafka", middle(left[p.ours]), middle(left[p.kafka]), -1, "s"},
-		}, nil
+		newer, err := l.rebalances(ctx, p, "consumer", kgo.ServerSideBalancer())
+		return append(classic, newer...), err
 	})
 }
 
-// crowd of consumers, and what they own.
+func (l *lab) rebalances(ctx context.Context, p *pair, protocol string, balancer kgo.GroupOpt) ([]Row, error) {
+	joined, left := make(map[*contender][]float64), make(map[*contender][]float64)
+	for n := range l.Runs {
+		if err := p.each(func(c *contender) error {
+			j, w, err := rebalance(ctx, c.addr, fmt.Sprintf("%s-%d", protocol, n), balancer)
+			l.say("  run %d, %s, protocol %s: joined in %.2f s, one left in %.2f s", n+1, c.name, protocol, j, w)
+			joined[c], left[c] = append(joined[c], j), append(left[c], w)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return []Row{
+		{"200 consumers of 1,000 partitions join, protocol " + protocol + ": ours / Apache Kafka", middle(joined[p.ours]), middle(joined[p.kafka]), -1, "s"},
+		{"one of them leaves, protocol " + protocol + ": ours / Apache Kafka", middle(left[p.ours]), middle(left[p.kafka]), -1, "s"},
+	}, nil
+}
+
+// owners are the members, and how much each has.
 type owners struct {
 	mu    sync.Mutex
 	owned map[int]int // by member
@@ -80,7 +89,7 @@ func (o *owners) await(ctx context.Context, want int) error {
 }
 
 // rebalance gives the seconds until all members that joined had their partitions, and until the others had those of one that left.
-func rebalance(ctx context.Context, addr, group string) (joined, left float64, err error) {
+func rebalance(ctx context.Context, addr, group string, balancer kgo.GroupOpt) (joined, left float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rebalanceWait)
 	defer cancel()
 	o := &owners{owned: make(map[int]int), moved: make(chan struct{}, 1)}
@@ -105,7 +114,7 @@ func rebalance(ctx context.Context, addr, group string) (joined, left float64, e
 	for i := range clients {
 		gone := func(_ context.Context, _ *kgo.Client, m map[string][]int32) { o.add(i, -count(m)) }
 		clients[i], err = kgo.NewClient(
-			kgo.SeedBrokers(addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics("shared"), kgo.Balancers(kgo.RangeBalancer()), kgo.HeartbeatInterval(500*time.Millisecond),
+			kgo.SeedBrokers(addr), kgo.ConsumerGroup(group), kgo.ConsumeTopics("shared"), balancer, kgo.HeartbeatInterval(500*time.Millisecond),
 			kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { o.add(i, count(m)) }),
 			kgo.OnPartitionsRevoked(gone), kgo.OnPartitionsLost(gone),
 		)

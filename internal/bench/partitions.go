@@ -35,7 +35,7 @@ func measurePartitions(ctx context.Context, l *lab) (rows []Row, err error) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		took := time.Since(began).Seconds()
-		mib, err := c.resident()
+		mib, _, err := c.resident()
 		if err != nil {
 			return err
 		}
