@@ -14,7 +14,7 @@ type answering struct {
 	req   wire.RequestHeader
 	frame []byte
 	slot  *slot
-	began func() // to be called when nothing of the request is needed any more: the answer is about to be written
+	began func() // to be called when nothing of the request is needed any more: the answer is about to be written. The requests behind wait for it, also while upstream is asked.
 }
 
 // begin has the handler answer the request. What may block goes on in a goroutine; what is asked of upstream, or sent there, leaves from here.
@@ -39,8 +39,8 @@ func (a *answering) begin(h Handler) error {
 
 func (a *answering) inGoroutine(answer func() (Answer, error)) {
 	a.c.running.Go(func() {
-		defer a.began()
 		if err := a.give(answer()); err != nil {
+			a.began()
 			a.c.end(err)
 		}
 	})
