@@ -199,9 +199,16 @@ type side struct {
 
 // alternate runs the sides in turn, and gives each side's results in order.
 func (l *lab) alternate(ctx context.Context, sides ...side) ([][]backfill.Result, error) {
+	return l.rounds(ctx, l.Runs, sides...)
+}
+
+// rounds is alternate of so many rounds. Each begins with another side, so that none always comes first or after the same one.
+func (l *lab) rounds(ctx context.Context, rounds int, sides ...side) ([][]backfill.Result, error) {
 	out := make([][]backfill.Result, len(sides))
-	for n := range l.Runs {
-		for i, s := range sides {
+	for n := range rounds {
+		for k := range sides {
+			i := (n + k) % len(sides)
+			s := sides[i]
 			res, err := s.run(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
