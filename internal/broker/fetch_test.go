@@ -2,8 +2,10 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	rtmetrics "runtime/metrics"
 	"testing"
 	"time"
 
@@ -106,18 +108,22 @@ func TestLastFetchedEpoch(t *testing.T) {
 	}
 }
 
-// FuzzRequest: the broker answers, or refuses, whatever body comes with any key and version; handlers never panic.
+// FuzzRequest: a broker that runs answers, or refuses, whatever body comes with any key and version; handlers never panic, never hang, and take no more memory than the
+// request has reason to.
 func FuzzRequest(f *testing.F) {
 	cfg := config.NewBroker()
-	cfg.DataDir, cfg.OffsetsPartitions, cfg.NumPartitions = f.TempDir(), 1, 1
+	cfg.DataDir, cfg.Listen, cfg.OffsetsPartitions, cfg.NumPartitions = f.TempDir(), "127.0.0.1:0", 1, 1
 	b, err := New(Options{Config: cfg})
+	if err == nil {
+		err = b.Start(context.Background())
+	}
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { b.Close(context.Background()) })
 	rnd := rand.New(rand.NewPCG(7, 8))
 	for key, a := range b.apis {
-		for _, version := range []int16{a.min, a.max} {
+		for version := a.min; version <= a.max; version++ {
 			req := kmsg.RequestForKey(key)
 			fill(rnd, reflect.ValueOf(req).Elem())
 			req.SetVersion(version)
@@ -132,6 +138,9 @@ func FuzzRequest(f *testing.F) {
 		if !ok || version < a.min || version > a.max || len(body) > bodyLimit(key) {
 			return
 		}
+		hangs := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("%s version %d is not answered: %x", kmsg.NameForKey(key), version, body)) })
+		defer hangs.Stop()
+		before := allocated()
 		c := &conn{srv: s, door: plainDoor, peer: "fuzz"}
 		c.ctx, c.cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer c.cancel()
@@ -145,5 +154,18 @@ func FuzzRequest(f *testing.F) {
 		if panicked {
 			t.Fatalf("%s version %d panicked", kmsg.NameForKey(key), version)
 		}
+		if took := allocated() - before; took > fuzzedMemory+1000*uint64(len(body)) {
+			t.Fatalf("%s version %d of %d bytes took %d bytes of memory", kmsg.NameForKey(key), version, len(body), took)
+		}
 	})
+}
+
+// fuzzedMemory is what any request may take, with what the broker does beside it.
+const fuzzedMemory = 256 << 20
+
+// allocated is what this process has ever taken from the heap.
+func allocated() uint64 {
+	sample := []rtmetrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	rtmetrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
