@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-streams test-kill test-race bench-proxy clean
+.PHONY: all build demo test check peers lint test-admin test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-streams test-kill test-race bench-proxy clean
 
 all: build
 
@@ -73,6 +73,13 @@ test-security:
 	$(GOTEST) -count=1 ./internal/acl/... ./internal/sasl/... ./internal/principal/... ./internal/keyfiles/... ./internal/config/...
 	$(GOTEST) -count=1 -run 'WayIn|Authentication|CreatingOnTheWay|RawTokens|Reauthentication|TokenEnds|MixedUp|ReadAgain|SecurityOutlives|DamagedSecurity|EveryRequest|Authoriz|AccessSession|LocationNeedsRead|LocationInSession|RevokedBackfill|Secrets|OpenToAll' ./internal/broker
 	REWIND_SECURITY_FULL=1 $(GOTEST) -count=1 -run 'Secure|SecurityTools' ./internal/clienttest
+# Quotas, configurations of every kind of resource, and the admin calls, held with Apache Kafka's answers; throttled clients, quotas that outlive a restart.
+test-admin:
+	$(GOTEST) -count=1 ./internal/quota/... ./internal/config/...
+	$(GOTEST) -count=1 -run 'Admin|Quota|Resource|Config|Throttled|Muted|LocationsCount|EveryRequest|Defaults' ./internal/broker
+	$(GOTEST) -count=1 -run 'SecureFront|FrontMistakes' ./cmd/rewind
+	$(GOTEST) -count=1 -v -run 'Throttled' ./internal/clienttest
+
 # Transactions: the coordinator's state machine, what it does to logs, Apache Kafka's answers to the same requests, golden b-txn made here, clients, kills.
 test-txn:
 	$(GOTEST) -count=1 ./internal/coord/... ./internal/producerstate/... ./internal/batch/...

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/broker"
@@ -79,7 +80,7 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 	log := c.logger()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	front, err := newFront(cfg, reg)
+	front, err := newFront(cfg, reg, log)
 	if err != nil {
 		return err
 	}
@@ -171,16 +172,21 @@ const (
 	idFile  = "store.id"     // tells it from what else may lie at its path
 )
 
-func newFront(cfg *config.Broker, reg *prometheus.Registry) (f *front, err error) {
+func newFront(cfg *config.Broker, reg *prometheus.Registry, log *slog.Logger) (f *front, err error) {
 	f = new(front)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if err := f.open(cfg.HTTPListen, reg); err != nil {
+	metrics, err := f.secure(cfg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}), log)
+	if err != nil {
 		return f, err
 	}
+	if err := f.openFor(cfg.HTTPListen, metrics); err != nil {
+		return f, err
+	}
+	f.warn(cfg, log)
 	f.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	dir, ok := strings.CutPrefix(cfg.Store, "file://")
 	if !ok {
@@ -197,7 +203,7 @@ func newFront(cfg *config.Broker, reg *prometheus.Registry) (f *front, err error
 	if err != nil {
 		return f, err
 	}
-	if f.signer, err = fileserver.NewSigner(key, &url.URL{Scheme: "http", Host: host}, nil); err != nil || f.listener == nil {
+	if f.signer, err = fileserver.NewSigner(key, &url.URL{Scheme: f.scheme(), Host: host}, nil); err != nil || f.listener == nil {
 		return f, err
 	}
 	u, err := url.Parse("file://" + dir)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -20,12 +21,18 @@ type httpFront struct {
 	mux      *http.ServeMux
 	files    *fileserver.Handler
 	signer   *fileserver.Signer // nil if nothing signs for the directory
+	tls      *tls.Config        // nil: plain HTTP
 }
 
 // open listens at an address, unless it is empty. After an error the front is to be closed all the same.
 func (f *httpFront) open(address string, reg *prometheus.Registry) (err error) {
+	return f.openFor(address, promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+}
+
+// openFor is open with another handler of /metrics.
+func (f *httpFront) openFor(address string, metrics http.Handler) (err error) {
 	f.mux = http.NewServeMux()
-	f.mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
+	f.mux.Handle("GET /metrics", metrics)
 	if address == "" {
 		return nil
 	}
@@ -46,7 +53,11 @@ func (f *httpFront) serveFiles(path, idFile string, far distance.Distance) (err 
 
 func (f *httpFront) start() {
 	if f.listener != nil {
-		f.server = startHTTP(f.listener, f.mux)
+		l := f.listener
+		if f.tls != nil {
+			l = tls.NewListener(l, f.tls)
+		}
+		f.server = startHTTP(l, f.mux)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestDirectoryStoreAway(t *testing.T) {
 	cfg.DataDir, cfg.Store, cfg.Listen, cfg.HTTPListen = filepath.Join(base, "data"), "file://"+dir+"?prefix=p/", "127.0.0.1:9092", "127.0.0.1:0"
 	start := func(t *testing.T) (*front, *remoteStore) {
 		t.Helper()
-		front, err := newFront(cfg, prometheus.NewRegistry())
+		front, err := newFront(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,8 @@ type Broker struct {
 	AdvertisedListener string // in the same way, "" stands for where a client came to
 	HTTPListen         string
 	HTTPAdvertised     string
+	HTTPKeyStore       string
+	HTTPUsersFile      string
 
 	SocketRequestMaxBytes int32
 	MaxConnections        int

@@ -73,6 +73,14 @@ var coreKeys = []*Key{
 		Doc: "The address in the URLs that the broker signs for a directory store; a process of its own (rewind store) may serve it. Empty: the host that clients connect to, with the port of http.listen.",
 	},
 	{
+		Name: "http.metrics.users.file", Kind: String, check: anyText, bind: func(b *Broker) any { return &b.HTTPUsersFile },
+		Doc: "A file with a line name=password for each user who may read /metrics of http.listen (basic authentication), read again when it changes. Empty: whoever comes. Signed locations are their own permission, and /healthz says nothing.",
+	},
+	{
+		Name: "http.ssl.keystore.location", Kind: String, check: anyText, bind: func(b *Broker) any { return &b.HTTPKeyStore },
+		Doc: "A PEM file with key and certificates (ssl.keystore.location's may be the same), read again when it changes: http.listen speaks TLS, and the URLs that the broker signs are https. Empty: plain HTTP.",
+	},
+	{
 		Name: "http.listen", Kind: String, check: address, Allowed: "host:port", bind: func(b *Broker) any { return &b.HTTPListen },
 		Doc: "Where the broker serves HTTP: signed URLs on a directory store, metrics. Empty: nowhere.",
 	},
