@@ -21,12 +21,21 @@ func (b *Broker) handleCreateDelegationToken(_ context.Context, c *conn, req *km
 			resp.PrincipalType = *req.OwnerPrincipalType
 		}
 	}
-	resp.IssueTimestamp, resp.ExpiryTimestamp, resp.MaxTimestamp = -1, -1, -1
 	resp.ErrorCode = c.tokenError()
 	if resp.ErrorCode == errTokensDisabled && resp.PrincipalName != c.user() && !b.allowed(c, acl.CreateTokens, acl.User, resp.PrincipalType+":"+resp.PrincipalName) {
 		resp.ErrorCode = errTokenAuthorization
 	}
+	at := noTime(resp.ErrorCode)
+	resp.IssueTimestamp, resp.ExpiryTimestamp, resp.MaxTimestamp = at, at, at
 	return resp, nil
+}
+
+// noTime is the time in an answer that refuses: Apache Kafka's broker and its controller differ.
+func noTime(code int16) int64 {
+	if code == errTokensDisabled {
+		return 0
+	}
+	return -1
 }
 
 // tokenError refuses what is asked about tokens: whoever has not said who it is may not ask, and for the others there are none.

@@ -10,6 +10,7 @@ import (
 
 func (b *Broker) handleRenewDelegationToken(_ context.Context, c *conn, _ *kmsg.RenewDelegationTokenRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrRenewDelegationTokenResponse()
-	resp.ErrorCode, resp.ExpiryTimestamp = c.tokenError(), -1
+	resp.ErrorCode = c.tokenError()
+	resp.ExpiryTimestamp = noTime(resp.ErrorCode)
 	return resp, nil
 }

@@ -10,6 +10,7 @@ import (
 
 func (b *Broker) handleExpireDelegationToken(_ context.Context, c *conn, _ *kmsg.ExpireDelegationTokenRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrExpireDelegationTokenResponse()
-	resp.ErrorCode, resp.ExpiryTimestamp = c.tokenError(), -1
+	resp.ErrorCode = c.tokenError()
+	resp.ExpiryTimestamp = noTime(resp.ErrorCode)
 	return resp, nil
 }
