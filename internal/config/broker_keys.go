@@ -24,7 +24,7 @@ var coreKeys = []*Key{
 		Doc: "acks=all is answered after the records are on stable storage; one sync serves all requests that wait. false: after the write, as acks=1.",
 	},
 	{
-		Name: "advertised.listeners", Kind: String, check: listenerList, Allowed: "host:port, or NAME://host:port,...", Dynamic: true, bind: func(b *Broker) any { return &b.AdvertisedListener },
+		Name: "advertised.listeners", Kind: List, NoDefault: true, check: listenerList, Allowed: "host:port, or NAME://host:port,...", Dynamic: true, bind: func(b *Broker) any { return &b.AdvertisedListener },
 		Doc: "The addresses that clients are told to connect to, by listener. Empty, or a listener left out: the address that they came to.",
 	},
 	{
@@ -85,7 +85,7 @@ var coreKeys = []*Key{
 		Doc: "Where the broker serves HTTP: signed URLs on a directory store, metrics. Empty: nowhere.",
 	},
 	{
-		Name: "listeners", Kind: String, Default: "127.0.0.1:9092", check: listenerList, Allowed: "host:port, or NAME://host:port,...", bind: func(b *Broker) any { return &b.Listen },
+		Name: "listeners", Kind: List, Default: "127.0.0.1:9092", check: listenerList, Allowed: "host:port, or NAME://host:port,...", bind: func(b *Broker) any { return &b.Listen },
 		Doc: "The addresses to serve Kafka's protocol on, with a name each; listener.security.protocol.map says what each speaks. A single host:port is PLAINTEXT.",
 	},
 	{
@@ -106,7 +106,7 @@ var coreKeys = []*Key{
 	topicDefault("log.cleaner.min.compaction.lag.ms", "min.compaction.lag.ms"),
 	topicDefault("log.cleanup.policy", "cleanup.policy"),
 	{
-		Name: "log.dirs", Kind: String, Default: "", check: singleDirectory, Allowed: "one directory", bind: func(b *Broker) any { return &b.DataDir },
+		Name: "log.dirs", Kind: List, NoDefault: true, check: singleDirectory, Allowed: "one directory", bind: func(b *Broker) any { return &b.DataDir },
 		Doc: "The data directory. log.dir is accepted too.",
 	},
 	topicDefault("log.flush.interval.messages", "flush.messages"),

@@ -65,7 +65,7 @@ var securityKeys = []*Key{
 		Doc: "Tokens must be for one of these. Empty: for anybody.",
 	},
 	{
-		Name: "sasl.oauthbearer.expected.issuer", Kind: String, check: anyText, bind: func(b *Broker) any { return &b.ExpectedIssuer },
+		Name: "sasl.oauthbearer.expected.issuer", Kind: String, NoDefault: true, check: anyText, bind: func(b *Broker) any { return &b.ExpectedIssuer },
 		Doc: "Tokens must come from this issuer. Empty: from whoever has the keys.",
 	},
 	{
@@ -77,7 +77,7 @@ var securityKeys = []*Key{
 		Doc: "The least time between two readings of the keys of tokens.",
 	},
 	{
-		Name: "sasl.oauthbearer.jwks.endpoint.url", Kind: String, check: anyText, Allowed: "a URL: https://, http:// or file://", bind: func(b *Broker) any { return &b.JWKS },
+		Name: "sasl.oauthbearer.jwks.endpoint.url", Kind: String, NoDefault: true, check: anyText, Allowed: "a URL: https://, http:// or file://", bind: func(b *Broker) any { return &b.JWKS },
 		Doc: "The key set (JWKS) that tokens of OAUTHBEARER are signed with. Tokens without a signature are refused.",
 	},
 	{
@@ -97,7 +97,7 @@ var securityKeys = []*Key{
 		Doc: "Whether clients of listeners with SSL show a certificate, which says who they are. listener.name.<l>. goes before; of SASL_SSL listeners only that counts, as in Apache Kafka.",
 	},
 	{
-		Name: "ssl.keystore.location", Kind: String, check: anyText, bind: func(b *Broker) any { return &b.KeyStore },
+		Name: "ssl.keystore.location", Kind: String, NoDefault: true, check: anyText, bind: func(b *Broker) any { return &b.KeyStore },
 		Doc: "A PEM file with the broker's key and certificates, read again when it changes. listener.name.<l>. goes before.",
 	},
 	{
@@ -109,7 +109,7 @@ var securityKeys = []*Key{
 		Doc: "What a certificate's subject becomes as a principal. The first rule that matches the whole of it counts. listener.name.<l>. goes before.",
 	},
 	{
-		Name: "ssl.truststore.location", Kind: String, check: anyText, bind: func(b *Broker) any { return &b.TrustStore },
+		Name: "ssl.truststore.location", Kind: String, NoDefault: true, check: anyText, bind: func(b *Broker) any { return &b.TrustStore },
 		Doc: "A PEM file with the authorities of clients' certificates, read again when it changes. listener.name.<l>. goes before.",
 	},
 	{
