@@ -169,7 +169,7 @@ func (o *Options) historyOptions(reader *remote.Reader, http *httpfetcher.Fetche
 func (o *Options) remoteOptions(budget *remote.Budget, m remote.Metrics) remote.Options {
 	return remote.Options{
 		Budget: budget, ChunkSize: o.ChunkBytes, Parallelism: o.Parallelism, ReadAhead: !o.DisableReadAhead, Hedge: !o.DisableHedging,
-		Deadline: o.RemoteFetchMaxWait, RequestTimeout: o.RangeTimeout,
+		Deadline: o.RemoteFetchMaxWait, RequestTimeout: o.RangeTimeout, Patience: remote.DefaultPatience,
 		Metrics: m, Logger: o.Logger,
 	}
 }

@@ -50,6 +50,7 @@ func (g *Gateway) openHistory() error {
 	}
 	read := h.Read
 	read.Metrics, read.Logger = &g.metrics.reads, g.log
+	read.Patience = remote.DefaultPatience // who is left out is served by the broker
 	if err := read.Validate(); err != nil {
 		return fmt.Errorf("gateway: reading history: %w", err)
 	}

@@ -27,6 +27,7 @@ type dialOptions struct {
 	Shared                       bool // readers share chunks
 	RemoteFetchMaxWait           time.Duration
 	RangeTimeout                 time.Duration
+	Patience                     time.Duration
 	Fetchers                     []Fetcher
 	Fallback                     time.Duration
 	Metrics                      Hooks
@@ -72,7 +73,7 @@ func makeDialer(o dialOptions) (*testDialer, error) {
 	}
 	d.reader = remote.NewReader(remote.Options{
 		Budget: d.budget, Cache: d.cache, ChunkSize: o.ChunkBytes, Parallelism: o.Parallelism, ReadAhead: true, Hedge: !o.DisableHedging, Deadline: o.RemoteFetchMaxWait,
-		RequestTimeout: o.RangeTimeout, Metrics: &d.ranges, Logger: o.Logger,
+		RequestTimeout: o.RangeTimeout, Patience: o.Patience, Metrics: &d.ranges, Logger: o.Logger,
 	})
 	ho := Options{Reader: d.reader, RemoteMaxBytes: o.RemoteMaxPartitionFetchBytes, Fallback: o.Fallback, Logger: o.Logger}
 	if !o.DisableRemoteFetch {

@@ -102,6 +102,8 @@ func reasonOf(err error) (Reason, bool) {
 		return ReasonLocal, false
 	case errors.As(err, &be):
 		return ReasonBroker, false
+	case errors.Is(err, remote.ErrCrowded):
+		return ReasonCrowded, false // no fault of the store's
 	}
 	for _, r := range [...]struct {
 		err    error

@@ -14,13 +14,15 @@ import (
 
 const (
 	// findDeadline bounds the search for an offset. The client's max wait is kept all the same: it gets an answer without the partition.
-	findDeadline = 30 * time.Second
+	findDeadline = 10 * time.Second
 	// locationKept is how long a location that the client has not come for is kept.
 	locationKept = 5 * time.Second
 	// factsKept is how old what is known of a partition may be: what DeleteRecords hides is hidden by then.
 	factsKept = 5 * time.Second
 	// notReadyFor is how long a partition of which the resolver does not know enough, or that was one too many to be read, is left to the broker: it may take its time to find that out.
 	notReadyFor = time.Second
+	// crowdedFor is how long a partition for which there was no memory is left to the broker: its next reader would wait as the last one did.
+	crowdedFor = 10 * time.Second
 )
 
 // errOff: history is not read here just now.
@@ -238,7 +240,11 @@ func (p *partition) openLocked(f *finding, res found) error {
 	if !ok {
 		return errEnough
 	}
-	reader := p.c.h.opts.Reader.Open(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res))
+	reader, ok := p.c.h.opts.Reader.TryOpen(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res))
+	if !ok {
+		done()
+		return remote.ErrCrowded
+	}
 	p.direct = &direct{
 		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
 		tp: res.q.TP, leader: res.facts.LeaderEpoch,

@@ -47,32 +47,37 @@ func (p *partition) start(ctx context.Context, part session.Part, d *demand, r *
 		p.ended(err)
 		return
 	}
-	if !p.startLocated(part, d, r, tp, q, first) {
-		p.ended(errEnough)
+	if err := p.startLocated(part, d, r, tp, q, first); err != nil {
+		p.ended(err)
 	}
 }
 
-// startLocated is false if there is enough that is read directly.
-func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResponseTopicPartition, tp remotestorage.TopicIDPartition, q *locator, first remote.Range) bool {
+// startLocated says if there is enough that is read directly.
+func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResponseTopicPartition, tp remotestorage.TopicIDPartition, q *locator, first remote.Range) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passes = 0
 	p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
 	if p.direct != nil || questionOf(p.want, p.demand.committed()) != questionOf(part, d.committed()) || p.c.ctx.Err() != nil {
-		return true // the client has moved on
+		return nil // the client has moved on
 	}
 	done, ok := p.c.hooks.Begin()
 	if !ok {
 		p.served = questionOf(part, d.committed())
-		return false
+		return errEnough
 	}
-	reader := p.c.h.opts.Reader.Open(tp, part.FetchOffset, q.resolver(first))
+	reader, ok := p.c.h.opts.Reader.TryOpen(tp, part.FetchOffset, q.resolver(first))
+	if !ok {
+		done()
+		p.served = questionOf(part, d.committed())
+		return remote.ErrCrowded
+	}
 	p.direct = &direct{
 		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: d.committed(), epoch: part.CurrentLeaderEpoch,
 		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(),
 	}
 	p.c.watch()
-	return true
+	return nil
 }
 
 // locator asks the broker for the locations of one partition, one segment after the other.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -230,6 +231,8 @@ func (p *partition) ended(err error) {
 	switch {
 	case errors.Is(err, resolve.ErrNotReady), errors.Is(err, errEnough):
 		p.tryAgain = time.Now().Add(notReadyFor)
+	case errors.Is(err, remote.ErrCrowded):
+		p.tryAgain = time.Now().Add(crowdedFor/2 + rand.N(crowdedFor)) // not all at once
 	case fellBack && p.c.h.opts.Resolver != nil:
 		p.queueLocked()
 	}

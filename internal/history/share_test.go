@@ -73,7 +73,7 @@ func TestManyConnections(t *testing.T) {
 	b := newFakeBroker(t)
 	p := b.topic("history", 1).parts[0]
 	b.history(p, 2, 50, 10, 1000)
-	const budget, connections = 4 << 20, 1000
+	const budget, connections = 24 << 20, 1000 // enough for as many readers
 	d, _ := resolving(t, b, dialOptions{Shared: true, MemoryBudget: budget, ChunkBytes: 64 << 10, RemoteMaxPartitionFetchBytes: 20_000, Change: streams})
 	live := make([]*rawClient, connections)
 	for i := range live {

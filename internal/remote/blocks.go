@@ -90,7 +90,7 @@ func (b *Budget) give(m buffer) {
 	defer b.mu.Unlock()
 	b.taken -= len(m.blocks)
 	for _, p := range m.blocks {
-		if b.active > 0 && int64(b.taken+len(b.free)+1)*blockBytes <= b.limit {
+		if b.active > 0 && int64(b.taken+len(b.free)+1)*blockBytes <= b.roomLocked() {
 			b.free = append(b.free, p)
 		} else {
 			b.loosenLocked(p)

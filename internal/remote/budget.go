@@ -41,6 +41,46 @@ type waiter struct {
 // member is a partition reader as the budget sees it. pressed is called, with no lock held, when somebody is short of memory.
 type member interface{ pressed() }
 
+// readerCost is what a reader takes beside its chunks: a goroutine's stack, its state, what it remembers of checked batches. freeReaders cost nothing: they are what
+// besides any budget is there.
+const (
+	readerCost  = 12 << 10
+	freeReaders = 64
+)
+
+// roomLocked is what may be granted: the budget but for what its readers cost, and at least half of it.
+func (b *Budget) roomLocked() int64 {
+	return b.limit - min(int64(max(len(b.members)-freeReaders, 0))*readerCost, b.limit/2)
+}
+
+// tryJoin is join, unless all readers together would cost more than half of the budget.
+func (b *Budget) tryJoin(m member) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if int64(len(b.members)+1-freeReaders)*readerCost > b.limit/2 {
+		return false
+	}
+	b.joinLocked(m)
+	return true
+}
+
+func (b *Budget) joinLocked(m member) {
+	b.members[m] = false
+	for len(b.free) > 0 && int64(b.taken+len(b.free))*blockBytes > b.roomLocked() {
+		last := len(b.free) - 1
+		b.loosenLocked(b.free[last])
+		b.free[last] = nil
+		b.free = b.free[:last]
+	}
+}
+
+// crowd is how many readers are active, and how many wait.
+func (b *Budget) crowd() (active, waiting int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.active, len(b.queue)
+}
+
 // NewBudget returns a budget of so many bytes; at least minChunk.
 func NewBudget(bytes int64) *Budget {
 	return &Budget{limit: max(bytes, minChunk), members: map[member]bool{}}
@@ -162,7 +202,7 @@ func (b *Budget) releaseLocked(n int64) {
 	b.wakeLocked()
 }
 
-func (b *Budget) fitsLocked(n int64) bool { return b.inUse+n <= b.limit || b.inUse == 0 }
+func (b *Budget) fitsLocked(n int64) bool { return b.inUse+n <= b.roomLocked() || b.inUse == 0 }
 
 func (b *Budget) grantLocked(n int64) { b.inUse += n }
 
@@ -206,7 +246,7 @@ func (b *Budget) press() {
 // reclaim drops idle chunks of caches until n bytes fit; false if nothing could be dropped.
 func (b *Budget) reclaim(n int64) bool {
 	b.mu.Lock()
-	missing := b.inUse + n - b.limit
+	missing := b.inUse + n - b.roomLocked()
 	caches := b.caches
 	b.mu.Unlock()
 	freed := false
@@ -225,7 +265,7 @@ func (b *Budget) reclaim(n int64) bool {
 func (b *Budget) join(m member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.members[m] = false
+	b.joinLocked(m)
 }
 
 func (b *Budget) leave(m member) {
@@ -233,6 +273,7 @@ func (b *Budget) leave(m member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.members, m)
+	b.wakeLocked() // its cost can be granted now
 }
 
 func (b *Budget) setActive(m member, active bool) {
@@ -256,7 +297,7 @@ func (b *Budget) setActive(m member, active bool) {
 func (b *Budget) share() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.limit / int64(max(b.active, 1))
+	return b.roomLocked() / int64(max(b.active, 1))
 }
 
 func (b *Budget) attach(c *Cache) {

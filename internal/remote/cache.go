@@ -63,6 +63,13 @@ func (c *Cache) Close() {
 	c.budget.detach(c)
 }
 
+// used is how many chunks somebody holds or fetches.
+func (c *Cache) used() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.chunks) - c.lru.Len()
+}
+
 // join returns the chunk of key with a reference for the caller, or nil.
 func (c *Cache) join(key chunkKey, w watcher) *chunk {
 	c.mu.Lock()

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxReady bounds what is remembered of checked batches, which matters when they are tiny.
-	maxReady = 4096
+	// maxReady bounds what is remembered of checked batches, which matters when they are tiny; leastReady does where many read (see PartitionReader.readyBound).
+	maxReady, leastReady = 4096, 128
 	// A check run ends after so much, so that batches leave while the next ones are checked.
 	runBatches = 512
 	runBytes   = 1 << 20
@@ -56,8 +56,8 @@ type run struct {
 var errLayout = errors.New("batches do not follow the segment's metadata")
 
 // look takes a view of what is there from s.checkPos on. PartitionReader.mu is held.
-func (k *checker) look(s *stream, whole bool) {
-	k.view, k.viewEnd, k.short, k.room = k.view[:0], s.checkPos, false, maxReady-s.ready.len()
+func (k *checker) look(s *stream, whole bool, most int) {
+	k.view, k.viewEnd, k.short, k.room = k.view[:0], s.checkPos, false, most-s.ready.len()
 	for i := range s.pieces {
 		p := &s.pieces[i]
 		if p.end <= s.checkPos {

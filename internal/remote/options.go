@@ -15,6 +15,8 @@ const (
 	DefaultRequestTimeout = 10 * time.Second
 	DefaultDeadline       = 60 * time.Second
 	DefaultStallAfter     = 2 * time.Second
+	// DefaultPatience is for owners that have a broker to turn to.
+	DefaultPatience = 5 * time.Second
 )
 
 // minChunk is the least that a chunk is worth a request for, whatever the budget.
@@ -27,7 +29,7 @@ type Options struct {
 	// Cache shares chunks between readers. Nil: a chunk lives in its stream only.
 	Cache *Cache
 	// ChunkSize is the largest range that one GET asks for. It is lowered where the budget, divided among the readers that are active, is too
-	// small to hold two of them (with a Cache: a fixed quarter of the budget at most, for chunks are shared only if all cut alike).
+	// small to hold two of them (with a Cache: a quarter of the budget at most, halved as long as not all that are wanted fit).
 	ChunkSize int
 	// Parallelism is the most GETs in flight for one partition reader.
 	Parallelism int
@@ -40,6 +42,9 @@ type Options struct {
 	Deadline time.Duration
 	// StallAfter: a consumer that leaves data untaken for so long has stalled; what was fetched for it goes to others who are short of memory.
 	StallAfter time.Duration
+	// Patience is how long a consumer is kept waiting because there is no memory for its reader: then reading ends with ErrCrowded, and it is to be read for elsewhere. 0:
+	// it waits for its turn, which comes.
+	Patience time.Duration
 	// Hedge asks a second time for a range that takes far longer than others, if the budget has room for it.
 	Hedge   bool
 	Metrics Metrics
@@ -55,7 +60,7 @@ func (o Options) Validate() error {
 		return fmt.Errorf("chunk size %d is below %d", o.ChunkSize, minChunk)
 	case o.Parallelism < 0:
 		return fmt.Errorf("parallelism %d is negative", o.Parallelism)
-	case o.RequestTimeout < 0 || o.Deadline < 0 || o.StallAfter < 0:
+	case o.RequestTimeout < 0 || o.Deadline < 0 || o.StallAfter < 0 || o.Patience < 0:
 		return fmt.Errorf("a timeout is negative")
 	}
 	return nil
@@ -99,6 +104,7 @@ const (
 	EventRestart  Event = "restart"   // a wrong start position; read again from the segment's beginning
 	EventShed     Event = "shed"      // bytes given back unread because others were short of memory
 	EventHit      Event = "cache-hit" // a chunk was there already, or on its way
+	EventCrowded  Event = "crowded"   // a reader ended because no memory came free
 )
 
 // Metrics is told what the readers do. Methods are called from many goroutines and must not block.

@@ -33,19 +33,22 @@ type PartitionReader struct {
 	subs     map[int]func()
 	subID    int
 
-	window   int  // pieces that may be held or in flight
-	fed      bool // something was delivered since window grew last
-	starved  bool // the consumer found nothing, or took the last
-	wanted   bool // the consumer has come since its last Read
-	parked   bool // gave up everything because the consumer did not come
-	settled  bool // the pump sleeps, nothing is on its way, and the subscribers have heard of it
-	limit    int  // what the consumer says it will ask for
-	lastTake time.Time
-	came     time.Time // when the consumer was here last
-	active   bool      // counts in the budget's fair share
-	stalled  bool      // the pump knows that the consumer has stalled
-	announce bool      // subscribers have not heard of err
-	calls    []func()  // the pump's, while it wakes
+	window    int  // pieces that may be held or in flight
+	fed       bool // something was delivered since window grew last
+	starved   bool // the consumer found nothing, or took the last
+	wanted    bool // the consumer has come since its last Read
+	parked    bool // gave up everything because the consumer did not come
+	settled   bool // the pump sleeps, nothing is on its way, and the subscribers have heard of it
+	limit     int  // what the consumer says it will ask for
+	lastTake  time.Time
+	came      time.Time // when the consumer was here last
+	hungry    time.Time // since when it finds nothing; zero: it was not here, or was given something
+	sheds     int       // how often what it had not come for was given to others, less how often it came since
+	mostReady int       // bound of each stream's ready
+	active    bool      // counts in the budget's fair share
+	stalled   bool      // the pump knows that the consumer has stalled
+	announce  bool      // subscribers have not heard of err
+	calls     []func()  // the pump's, while it wakes
 
 	finding     bool // a resolve is on its way
 	found       *finding
@@ -67,7 +70,7 @@ func newPartitionReader(r *Reader, tp remotestorage.TopicIDPartition, offset int
 	p := &PartitionReader{
 		r: r, tp: tp, resolve: resolve, next: offset, subs: map[int]func(){},
 		bell: make(chan struct{}, 1), ended: make(chan struct{}),
-		window: 1, wanted: r.opts.ReadAhead, active: true, lastTake: time.Now(), came: time.Now(),
+		window: 1, wanted: r.opts.ReadAhead, active: true, lastTake: time.Now(), came: time.Now(), mostReady: maxReady,
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -135,6 +138,9 @@ func (p *PartitionReader) stashLocked() int64 {
 // cameLocked notes that the consumer is here and finds so many bytes: none, or without read-ahead fewer than it will ask for, means work.
 func (p *PartitionReader) cameLocked(ready int) {
 	p.came = time.Now()
+	if ready == 0 && p.hungry.IsZero() {
+		p.hungry = p.came
+	}
 	if ready > 0 && (p.r.opts.ReadAhead || p.stashLocked() >= int64(p.limit)) {
 		return
 	}
@@ -170,7 +176,7 @@ func (p *PartitionReader) settledLocked() bool {
 	if s == nil || s.ready.len() == 0 {
 		return p.err != nil
 	}
-	return s.done || p.err != nil || p.settled || s.ready.len() >= maxReady
+	return s.done || p.err != nil || p.settled || s.ready.len() >= p.mostReady
 }
 
 // Wait returns when n bytes are available, or nothing more can come without a Read, with the reader's final error, or with ctx's.
@@ -261,10 +267,11 @@ func (p *PartitionReader) Read(limit int, whole, exact bool) (Data, error) {
 	s.sentLast = last
 	p.next = last + 1
 	p.lastTake = time.Now()
-	p.came = p.lastTake
+	p.came, p.hungry, p.sheds = p.lastTake, time.Time{}, max(p.sheds-1, 0)
 	p.fed, p.wanted, p.settled = true, false, false
 	if s.ready.len() == 0 {
 		p.starved = true
+		s.ready.trim(2 * p.mostReady)
 	}
 	p.kick()
 	return d, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 )
 
 // pump is the reader's one goroutine: it looks at what has changed (bytes that came, batches that went, a resolve's answer, somebody short of
@@ -31,7 +32,9 @@ func (p *PartitionReader) pump() {
 // look does one round, and tells whether another one may find more to do.
 func (p *PartitionReader) look() bool {
 	p.yield()
+	most := p.readyBound()
 	p.mu.Lock()
+	p.mostReady = most
 	if p.err != nil || p.parked {
 		p.mu.Unlock()
 		return false
@@ -72,13 +75,13 @@ func (p *PartitionReader) quietLocked() bool {
 func (p *PartitionReader) checkSome() bool {
 	p.mu.Lock()
 	s := p.checkingLocked()
-	if s == nil || s.ready.len() >= maxReady {
+	if s == nil || s.ready.len() >= p.mostReady {
 		p.mu.Unlock()
 		return false
 	}
 	k := p.r.checkers.Get().(*checker)
 	defer p.r.giveChecker(k)
-	k.look(s, !p.r.opts.ReadAhead)
+	k.look(s, !p.r.opts.ReadAhead, p.mostReady)
 	p.mu.Unlock()
 	k.check(s)
 	p.mu.Lock()
@@ -219,22 +222,52 @@ func (p *PartitionReader) wake() {
 	}
 }
 
-// stallsIn is when the consumer will have stalled; 0 if it has nothing to take, or is known to have stalled.
+// keepsLocked tells whether memory is kept until the consumer comes: for batches that it may take, or for the beginning of one whose rest is asked for when it comes. A reader
+// whose consumer waits keeps nothing for long: what it lacks is on its way, or it gives up all it has to wait for memory.
+func (p *PartitionReader) keepsLocked() bool {
+	if p.anyReadyLocked() {
+		return true
+	}
+	if p.wanted || p.err != nil {
+		return false
+	}
+	for _, s := range p.streams {
+		if s.held() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// stallsIn is when the consumer will have stalled; 0 if nothing is kept for it, or it is known to have stalled.
 func (p *PartitionReader) stallsIn() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.anyReadyLocked() || p.stalled {
+	if !p.keepsLocked() || p.stalled {
 		return 0
 	}
 	// It may have stalled since yield looked; nobody else would ring the bell for that.
-	return max(p.r.opts.StallAfter-time.Since(p.lastTake), time.Millisecond)
+	return max(p.graceLocked()-time.Since(p.lastTake), time.Millisecond)
 }
+
+// readyBound is how many checked batches are remembered: what that takes is a small part of what the chunks do.
+func (p *PartitionReader) readyBound() int {
+	part := p.r.opts.Budget.share() / 8 / int64(unsafe.Sizeof(checked{}))
+	return int(min(max(part, leastReady), maxReady))
+}
+
+// maxSheds: a consumer's time is doubled so often at most.
+const maxSheds = 5
+
+// graceLocked is how long the consumer may stay away before others are given what it has not taken. It is longer each time that it came too late, or consumers that
+// always come a little later than that would get nothing as long as somebody is short of memory: their data is fetched, given up, and fetched again.
+func (p *PartitionReader) graceLocked() time.Duration { return p.r.opts.StallAfter << p.sheds }
 
 // yield gives everything back if the consumer has stalled and somebody is short of memory. A stalled reader does not count in the fair share.
 func (p *PartitionReader) yield() {
 	budget := p.r.opts.Budget
 	p.mu.Lock()
-	p.stalled = p.anyReadyLocked() && time.Since(p.lastTake) >= p.r.opts.StallAfter
+	p.stalled = p.keepsLocked() && time.Since(p.lastTake) >= p.graceLocked()
 	if active := !p.stalled && !p.parked && p.err == nil; active != p.active {
 		p.active = active
 		budget.setActive(p, active)
@@ -255,12 +288,13 @@ func (p *PartitionReader) parkLocked() {
 		s.rewind(p)
 	}
 	// An error that lay behind what was ready is found again when the consumer gets there.
+	p.sheds = min(p.sheds+1, maxSheds)
 	p.err, p.parked, p.wanted, p.starved, p.window, p.settled = nil, true, false, false, 1, false
 }
 
 // absentLocked tells whether the consumer neither waits nor was here lately.
 func (p *PartitionReader) absentLocked() bool {
-	return len(p.subs) == 0 && time.Since(p.came) >= p.r.opts.StallAfter
+	return len(p.subs) == 0 && time.Since(p.came) >= p.graceLocked()
 }
 
 // shutdown gives back all that the reader holds and waits for its tasks.

@@ -39,19 +39,33 @@ func (r *Reader) MemoryLimit() int64 { return r.opts.Budget.Limit() }
 
 // Open starts reading at offset. With ReadAhead the first resolve and the first GET begin at once, else when the consumer first comes.
 func (r *Reader) Open(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) *PartitionReader {
+	p, _ := r.openIf(tp, offset, resolve, func(m member) bool { r.opts.Budget.join(m); return true })
+	return p
+}
+
+// TryOpen is Open, unless there are as many readers already as the budget bears: what a reader takes beside its chunks comes out of the budget, too.
+func (r *Reader) TryOpen(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) (*PartitionReader, bool) {
+	return r.openIf(tp, offset, resolve, r.opts.Budget.tryJoin)
+}
+
+func (r *Reader) openIf(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc, join func(member) bool) (*PartitionReader, bool) {
 	p := newPartitionReader(r, tp, offset, resolve)
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		p.endNow(ErrClosed)
-		return p
+		return p, true
+	}
+	if !join(p) {
+		r.mu.Unlock()
+		p.endNow(ErrCrowded)
+		return nil, false
 	}
 	r.open[p] = struct{}{}
 	r.mu.Unlock()
-	r.opts.Budget.join(p)
 	r.opts.Budget.setActive(p, true)
 	go p.pump()
-	return p
+	return p, true
 }
 
 // giveChecker takes k back, without what it has looked at: its blocks are others' by the time that it is used again.

@@ -20,6 +20,8 @@ var (
 	ErrUnavailable = errors.New("remote storage did not answer in time")
 	// ErrOldFormat: a batch of magic 0 or 1, which this reader does not take apart. The broker serves it.
 	ErrOldFormat = fmt.Errorf("record format too old to be read directly: %w", batch.ErrMagic)
+	// ErrCrowded: no memory came free for the reader within Options.Patience. It comes in a *PlaceError.
+	ErrCrowded = errors.New("the memory for reading remote storage is taken by others")
 	// ErrClosed: the reader was closed, by its owner or, if idle, by its pool.
 	ErrClosed = errors.New("reader is closed")
 )

@@ -3,11 +3,12 @@ package remote
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // maxTail is the largest beginning of a batch that is copied aside when a reader gives its chunks up to wait for memory. Tails are outside what the
 // budget grants: see Budget.tails.
-const maxTail = blockBytes
+const maxTail = 64 << 10
 
 // wish is the next range to ask for.
 type wish struct {
@@ -52,8 +53,11 @@ func (p *PartitionReader) request() (asked bool) {
 			w = p.shedLocked(w)
 			p.mu.Unlock()
 			grant := charge(w.size())
-			if p.r.opts.Budget.Acquire(p.ctx, grant) != nil {
-				return asked
+			if err := p.acquire(grant); err != nil {
+				p.mu.Lock()
+				p.failLocked(w.s, err)
+				p.mu.Unlock()
+				return true
 			}
 			p.mu.Lock()
 			if p.absentLocked() {
@@ -69,6 +73,31 @@ func (p *PartitionReader) request() (asked bool) {
 		asked = true
 	}
 	return asked
+}
+
+// acquire waits for memory, as long as the consumer has patience.
+func (p *PartitionReader) acquire(n int64) error {
+	ctx := p.ctx
+	if patience := p.r.opts.Patience; patience > 0 {
+		p.mu.Lock()
+		left := patience
+		if !p.hungry.IsZero() {
+			left -= time.Since(p.hungry)
+		}
+		p.mu.Unlock()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(left, patience/10)) // who has waited for other things may find memory at once
+		defer cancel()
+	}
+	err := p.r.opts.Budget.Acquire(ctx, n)
+	switch {
+	case err == nil || p.ctx.Err() != nil:
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		p.r.opts.Metrics.Count(EventCrowded)
+		return ErrCrowded
+	}
+	return err
 }
 
 // inFrontLocked tells whether bytes before the wish are on their way, or came since the last check run: then it is not yet the one that everything
@@ -165,20 +194,34 @@ func (p *PartitionReader) cutToChunk(w *wish) {
 		w.end = min(w.end, w.start+size)
 		return
 	}
-	// Chunks are shared only if all cut at the same places.
+	w.share(size)
+	w.end = min(w.end, w.key.end)
+}
+
+// share makes the wish one for the cache's chunk of that size: chunks are shared only if all cut at the same places.
+func (w *wish) share(size int64) {
 	from := w.start / size * size
 	w.key = chunkKey{segment: w.s.rng.ID.ID, start: from, end: min(from+size, w.s.endPos)}
-	w.end = min(w.end, w.key.end)
 }
 
 // chunkBytes is the size of the next chunk: at least two fit into the reader's share of the budget.
 func (p *PartitionReader) chunkBytes() int {
-	size := p.r.chunkSize
-	if p.r.opts.Cache != nil {
-		return size
+	size, part := p.r.chunkSize, p.r.opts.Budget.share()/2
+	if p.r.opts.Cache == nil || int64(size) <= part {
+		return min(size, wholeBlocks(part))
 	}
-	return min(size, wholeBlocks(p.r.opts.Budget.share()/2))
+	// Readers of the same data need fewer chunks than they are; those that wait are told from them by waiting. Halves lie within wholes, so that what is there already
+	// serves whoever asks for less.
+	active, waiting := p.r.opts.Budget.crowd()
+	part = p.r.opts.Budget.Limit() / int64(max(min(2*active, waiting+p.r.opts.Cache.used()), 1))
+	for int64(size) > part && halves(size) {
+		size /= 2
+	}
+	return size
 }
+
+// halves tells whether chunks of that size may be cut in two.
+func halves(size int) bool { return size >= 2*minChunk && size%(2*blockBytes) == 0 }
 
 // arriving tells whether bytes of s before pos, and not checked, are still on their way.
 func (s *stream) arriving(pos int64) bool {
@@ -212,7 +255,7 @@ func (s *stream) inFlight() int {
 // askLocked asks for w if its chunk is in the cache, or there is memory for it without waiting.
 func (p *PartitionReader) askLocked(w *wish) bool {
 	if w.key != (chunkKey{}) {
-		if c := p.r.opts.Cache.join(w.key, p); c != nil {
+		if c := p.joinLocked(w); c != nil {
 			p.r.opts.Metrics.Count(EventHit)
 			w.shared = true
 			w.s.place(w, c)
@@ -224,6 +267,30 @@ func (p *PartitionReader) askLocked(w *wish) bool {
 	}
 	p.startLocked(w)
 	return true
+}
+
+// joinLocked looks for the first byte of w in the cache's chunks of all sizes, and makes w what it finds.
+func (p *PartitionReader) joinLocked(w *wish) *chunk {
+	if c := p.r.opts.Cache.join(w.key, p); c != nil {
+		return c
+	}
+	end := w.s.endPos
+	if w.hole >= 0 {
+		end = w.s.pieces[w.hole].end
+	}
+	for size := p.r.chunkSize; ; size /= 2 {
+		other := *w
+		other.share(int64(size))
+		if other.key != w.key {
+			if c := p.r.opts.Cache.join(other.key, p); c != nil {
+				w.key, w.end = other.key, min(other.key.end, end)
+				return c
+			}
+		}
+		if !halves(size) {
+			return nil
+		}
+	}
 }
 
 // startLocked starts the GET for w, for which memory was granted.

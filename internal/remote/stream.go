@@ -102,8 +102,7 @@ func (s *stream) held() int64 {
 func (s *stream) popDelivered(w watcher) {
 	n := 0
 	for n < len(s.pieces) && s.pieces[n].end <= s.deliverPos && s.pieces[n].c != nil {
-		s.pieces[n].c.unwatch(w)
-		s.pieces[n].c.unref()
+		s.pieces[n].abandon(w)
 		n++
 	}
 	s.shift(n)
@@ -133,6 +132,7 @@ func (s *stream) cutAt(pos int64, w watcher) {
 	s.pieces = s.pieces[:keep]
 	s.reqPos = min(s.reqPos, pos)
 	s.seenEnd = -1
+	s.popDelivered(w)
 }
 
 // abandon gives a piece's chunk up. A GET that belongs to the stream ends; one that belongs to the cache goes on.
@@ -190,6 +190,13 @@ func (q *queue[T]) drop(n int) {
 	q.head += n
 	if q.head == len(q.items) {
 		q.clear()
+	}
+}
+
+// trim gives the memory back if it is for more than n.
+func (q *queue[T]) trim(n int) {
+	if q.len() == 0 && cap(q.items) > n {
+		q.items, q.head = nil, 0
 	}
 }
 
