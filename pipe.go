@@ -25,6 +25,7 @@ type pipe struct {
 	out      net.Buffers // written by the carrier, not read yet; the carrier waits until it is empty
 	client   bool        // closed by the client
 	carrier  bool        // closed by the carrier
+	broke    error       // what the client is told instead of the end, as a socket would tell it: clients try again for it, at once and without a word
 
 	readBy, writeBy deadline
 }
@@ -77,6 +78,8 @@ func (p *pipe) Read(b []byte) (int, error) {
 				p.consumed.Broadcast()
 			}
 			return n, nil
+		case p.carrier && p.broke != nil:
+			return 0, p.broke
 		case p.carrier:
 			return 0, io.EOF
 		}
@@ -205,6 +208,16 @@ func (e carrierEnd) WriteBuffers(b net.Buffers) error {
 		return net.ErrClosed
 	}
 	return nil
+}
+
+// Break has the client told that the connection to the broker broke.
+func (e carrierEnd) Break(why syscall.Errno) {
+	p := e.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broke == nil && !p.carrier {
+		p.broke = &net.OpError{Op: "read", Net: "tcp", Source: p.local, Addr: p.remote, Err: os.NewSyscallError("read", why)}
+	}
 }
 
 func (e carrierEnd) Close() error {

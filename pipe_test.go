@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -110,4 +111,42 @@ func BenchmarkPipe(b *testing.B) {
 		}
 	}
 	_ = p.Close()
+}
+
+// A client tells a connection that broke from one that was closed: the first it tries again, the second may mean to it that the broker wants TLS.
+func TestBrokenAndClosedDiffer(t *testing.T) {
+	for name, linger := range map[string]int{"reset": 0, "closed": -1} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_ = c.(*net.TCPConn).SetLinger(linger)
+				_ = c.Close()
+			}()
+			d, err := NewDialer(Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			c, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+			if errors.Is(err, syscall.ECONNRESET) && name == "reset" {
+				return // the reset came before the connection was in the client's hands
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_, err = c.Read(make([]byte, 1))
+			if reset := errors.Is(err, syscall.ECONNRESET); reset != (name == "reset") || (!reset && err != io.EOF) {
+				t.Errorf("the client is told: %v", err)
+			}
+		})
+	}
 }

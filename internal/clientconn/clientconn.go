@@ -16,6 +16,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -38,6 +39,12 @@ type Client interface {
 	// WriteBuffers returns when all bytes are written or copied: the buffers are then the caller's again.
 	WriteBuffers(net.Buffers) error
 	Close() error
+}
+
+// breakable is a Client that can tell its reader what a socket would: that the connection broke, and not only that it ended. It is closed all the same.
+type breakable interface {
+	// Break is called before Close.
+	Break(syscall.Errno)
 }
 
 // Socket makes a Client of a network connection.
@@ -238,6 +245,10 @@ func (c *Conn) end(err error) {
 			c.cause = err
 		}
 		c.mu.Unlock()
+	}
+	var broke syscall.Errno
+	if client, ok := c.client.(breakable); ok && errors.As(err, &broke) {
+		client.Break(broke)
 	}
 	c.Close()
 }
