@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/rewind-kafka/rewind/internal/producerstate"
@@ -19,13 +20,16 @@ import (
 //   - once an entry was written when the last stable offset had passed upTo, or
 //   - if the producer snapshot at a segment's end knows of no open transaction that began below upTo.
 //
-// The list is never nil, without an entry twice, in order of first offsets.
-func (r *Resolver) aborted(ctx context.Context, h holding, v View, from, upTo int64) ([]wire.AbortedTransaction, error) {
+// Where neither holds at the end of the remote tier, and the local log cannot tell, upTo is lowered to where the first transaction that is open there begins: below that all is
+// decided. ErrUndecided if nothing is left then.
+//
+// The list is never nil, without an entry twice, in order of first offsets. All of them overlap [from, decided).
+func (r *Resolver) aborted(ctx context.Context, h holding, v View, from, upTo int64) (list []wire.AbortedTransaction, decided int64, err error) {
 	found := abortedSet{from: from, upTo: upTo, seen: make(map[wire.AbortedTransaction]bool)}
 	for {
 		entries, err := r.txnIndex(ctx, &h.m)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, e := range entries {
 			// A marker outside the live part belongs to an abandoned history, or stands in the segment before as well.
@@ -33,19 +37,18 @@ func (r *Resolver) aborted(ctx context.Context, h holding, v View, from, upTo in
 				continue
 			}
 			if found.add(e); e.LastStableOffset >= upTo {
-				return found.list(), nil
+				return found.list(upTo), upTo, nil
 			}
 		}
-		decided, err := r.decidedAtEnd(ctx, h, upTo)
-		if err != nil {
-			return nil, err
+		if decided, err = r.decidedAtEnd(ctx, h); err != nil {
+			return nil, 0, err
 		}
-		if decided {
-			return found.list(), nil
+		if decided >= upTo {
+			return found.list(upTo), upTo, nil
 		}
 		next, ok, err := h.next()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if !ok {
 			break
@@ -56,10 +59,13 @@ func (r *Resolver) aborted(ctx context.Context, h holding, v View, from, upTo in
 	for _, e := range entries {
 		found.add(e)
 	}
-	if !complete {
-		return nil, &remote.PlaceError{TopicIDPartition: h.m.TopicIDPartition, Offset: from, Err: ErrUndecided}
+	switch {
+	case complete:
+		return found.list(upTo), upTo, nil
+	case decided > from:
+		return found.list(decided), decided, nil
 	}
-	return found.list(), nil
+	return nil, 0, &remote.PlaceError{TopicIDPartition: h.m.TopicIDPartition, Offset: from, Err: ErrUndecided}
 }
 
 type abortedSet struct {
@@ -73,10 +79,13 @@ func (s *abortedSet) add(e segment.AbortedTxn) {
 	}
 }
 
-func (s *abortedSet) list() []wire.AbortedTransaction {
+// list gives those that begin below upTo.
+func (s *abortedSet) list(upTo int64) []wire.AbortedTransaction {
 	out := make([]wire.AbortedTransaction, 0, len(s.seen))
 	for a := range s.seen {
-		out = append(out, a)
+		if a.FirstOffset < upTo {
+			out = append(out, a)
+		}
 	}
 	slices.SortFunc(out, func(a, b wire.AbortedTransaction) int {
 		return cmp.Or(cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.ProducerID, b.ProducerID))
@@ -104,23 +113,22 @@ func (r *Resolver) txnIndex(ctx context.Context, m *remotestorage.RemoteLogSegme
 	return entries, err
 }
 
-// decidedAtEnd tells whether every transaction that began below upTo was decided at the segment's end. It may say no where it cannot tell: without the
-// snapshot the search just goes on.
-func (r *Resolver) decidedAtEnd(ctx context.Context, h holding, upTo int64) (bool, error) {
+// decidedAtEnd tells up to where every transaction was decided at the segment's end: where the first one that is open there begins, or MaxInt64. It may say 0 where it cannot
+// tell: without the snapshot the search just goes on.
+func (r *Resolver) decidedAtEnd(ctx context.Context, h holding) (upTo int64, err error) {
 	if h.last < h.m.EndOffset {
-		return false, nil // the snapshot is of an end that is not on the lineage
+		return 0, nil // the snapshot is of an end that is not on the lineage
 	}
 	entries, err := fetchIndex(ctx, r, &h.m, remotestorage.IndexProducerSnapshot, producerstate.ParseSnapshot)
 	if errors.Is(err, remotestorage.ErrNotFound) || errors.Is(err, errUnreadable) {
-		return false, nil
+		return 0, nil
 	}
 	if err != nil {
-		return false, err
+		return 0, err
 	}
+	upTo = math.MaxInt64
 	for _, t := range producerstate.OpenTransactions(entries) {
-		if t.FirstOffset < upTo {
-			return false, nil
-		}
+		upTo = min(upTo, t.FirstOffset)
 	}
-	return true, nil
+	return upTo, nil
 }

@@ -239,15 +239,61 @@ type undecidedView struct{ *golden.View }
 
 func (undecidedView) LocalAborted(int64, int64) ([]segment.AbortedTxn, bool) { return nil, false }
 
+// TestCase03_MarkerOutOfSight: where the marker is only in a log that cannot be seen from here, what lies below the transaction is given, with what is known of it, and the rest
+// is the broker's.
+// TestCase03_MarkerOutOfSight: where the marker is only in a log that cannot be seen from here, what lies below the transaction is given, with what is known of it, and the rest
+// is the broker's.
 func TestCase03_MarkerOutOfSight(t *testing.T) {
-	l := newFakeLog(t, fakeSegment{start: 0, end: 99, open: []producerstate.OpenTxn{{ProducerID: 5, FirstOffset: 50}}})
-	v := undecidedView{&golden.View{Epochs: history(0, 0)}}
-	_, err := l.resolver(locate.Options{}).Resolve(ctx, fakeTP, v, 10, true)
-	if !errors.Is(err, locate.ErrUndecided) || !errors.Is(err, remote.ErrLocal) {
-		t.Errorf("%v, want %v: the broker knows", err, locate.ErrUndecided)
+	open := func(first ...int64) (all []producerstate.OpenTxn) {
+		for i, f := range first {
+			all = append(all, producerstate.OpenTxn{ProducerID: 5 + int64(i), FirstOffset: f})
+		}
+		return all
 	}
-	if _, err := l.resolver(locate.Options{}).Resolve(ctx, fakeTP, v, 10, false); err != nil {
-		t.Errorf("an uncommitted reader needs no list: %v", err)
+	aborted := func(id, first, last, stable int64) []segment.AbortedTxn {
+		return []segment.AbortedTxn{{ProducerID: id, FirstOffset: first, LastOffset: last, LastStableOffset: stable}}
+	}
+	type list = []wire.AbortedTransaction
+	const withoutSnapshot = "the snapshot is lost"
+	for name, c := range map[string]struct {
+		segments []fakeSegment
+		offset   int64
+		last     int64 // -1: undecided
+		want     list
+	}{
+		"below it":                     {[]fakeSegment{{start: 0, end: 99, open: open(50)}}, 10, 49, list{}},
+		"right before it":              {[]fakeSegment{{start: 0, end: 99, open: open(50)}}, 49, 49, list{}},
+		"where it begins":              {[]fakeSegment{{start: 0, end: 99, open: open(50)}}, 50, -1, nil},
+		"within it":                    {[]fakeSegment{{start: 0, end: 99, open: open(50)}}, 70, -1, nil},
+		"the first of several":         {[]fakeSegment{{start: 0, end: 99, open: open(80, 30, 60)}}, 0, 29, list{}},
+		"begun in the segment before":  {[]fakeSegment{{start: 0, end: 99, open: open(50)}, {start: 100, end: 199, open: open(50)}}, 100, -1, nil},
+		"from the segment before":      {[]fakeSegment{{start: 0, end: 99, open: open(50)}, {start: 100, end: 199, open: open(50)}}, 10, 49, list{}},
+		"decided later but for one":    {[]fakeSegment{{start: 0, end: 99, open: open(20, 50)}, {start: 100, end: 199, open: open(50), aborted: aborted(5, 20, 150, 50)}}, 10, 49, list{{ProducerID: 5, FirstOffset: 20}}},
+		"begun in the segment after":   {[]fakeSegment{{start: 0, end: 99, open: open(20)}, {start: 100, end: 199, open: open(180)}}, 10, 99, list{}},
+		"aborted above the cut":        {[]fakeSegment{{start: 0, end: 99, open: open(50), aborted: aborted(9, 60, 70, 50)}}, 10, 49, list{}},
+		"aborted around the cut":       {[]fakeSegment{{start: 0, end: 99, open: open(50), aborted: aborted(9, 30, 70, 50)}}, 10, 49, list{{ProducerID: 9, FirstOffset: 30}}},
+		"aborted before the cut":       {[]fakeSegment{{start: 0, end: 99, open: open(50), aborted: aborted(9, 12, 20, 20)}}, 10, 49, list{{ProducerID: 9, FirstOffset: 12}}},
+		"aborted before what is asked": {[]fakeSegment{{start: 0, end: 99, open: open(50), aborted: aborted(9, 2, 8, 8)}}, 10, 49, list{}},
+		withoutSnapshot:                {[]fakeSegment{{start: 0, end: 99, open: open(50)}}, 10, -1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newFakeLog(t, c.segments...)
+			if name == withoutSnapshot {
+				delete(l.store.objects, (&fakeSegment{n: 0}).id().String()+segment.SnapshotSuffix)
+			}
+			v := undecidedView{&golden.View{Epochs: history(0, 0)}}
+			rng, err := l.resolver(locate.Options{}).Resolve(ctx, fakeTP, v, c.offset, true)
+			if c.last < 0 {
+				if !errors.Is(err, locate.ErrUndecided) || !errors.Is(err, remote.ErrLocal) {
+					t.Errorf("to %d, %v; want %v: the broker knows", rng.LastOffset, err, locate.ErrUndecided)
+				}
+			} else if err != nil || rng.FirstOffset != c.offset || rng.LastOffset != c.last || !reflect.DeepEqual(rng.Aborted, c.want) {
+				t.Errorf("%d to %d, aborted %v, %v; want to %d, %v", rng.FirstOffset, rng.LastOffset, rng.Aborted, err, c.last, c.want)
+			}
+			if rng, err := l.resolver(locate.Options{}).Resolve(ctx, fakeTP, v, c.offset, false); err != nil || rng.LastOffset != c.segments[c.offset/100].end {
+				t.Errorf("an uncommitted reader needs no list: to %d, %v", rng.LastOffset, err)
+			}
+		})
 	}
 }
 

@@ -89,15 +89,15 @@ func (r *Resolver) rangeIn(ctx context.Context, h holding, v View, offset int64,
 		FirstOffset: offset, LastOffset: h.last,
 	}
 	var err error
-	if rng.StartPosition, rng.EndPosition, err = r.positions(ctx, &h.m, offset, h.last); err != nil {
-		return remote.Range{}, err
-	}
 	if committed {
-		if rng.Aborted, err = r.aborted(ctx, h, v, offset, h.last+1); err != nil {
+		decided := int64(0)
+		if rng.Aborted, decided, err = r.aborted(ctx, h, v, offset, h.last+1); err != nil {
 			return remote.Range{}, err
 		}
+		rng.LastOffset = decided - 1
 	}
-	return rng, nil
+	rng.StartPosition, rng.EndPosition, err = r.positions(ctx, &h.m, offset, rng.LastOffset)
+	return rng, err
 }
 
 // positions gives where to begin reading for first, and where everything up to last surely ends. A segment is read from its beginning to its end without
