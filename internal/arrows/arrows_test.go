@@ -155,3 +155,29 @@ func TestNounsAreLight(t *testing.T) {
 		}
 	}
 }
+
+// sdks are those of the stores, by who may bring one along.
+var sdks = map[string]string{
+	"github.com/aws": "bucket/s3", "github.com/Azure/azure-sdk-for-go": "bucket/azure", "github.com/AzureAD": "bucket/azure", "cloud.google.com/go/storage": "bucket/gcs",
+}
+
+// TestDriversAreApart: who takes the driver of one store gets no other store's SDK, and a program that reads a bare cluster's history gets those of the drivers that it names.
+func TestDriversAreApart(t *testing.T) {
+	for _, root := range []string{"", "metadatatopic", "httpfetcher", "bucket", "bucket/aiven", "bucket/file", "bucket/s3", "bucket/gcs", "bucket/azure"} {
+		own := false
+		for _, p := range list(t, "-deps", strings.TrimSuffix(module+"/"+root, "/")) {
+			for tree, driver := range sdks {
+				switch {
+				case !within(p.ImportPath, tree):
+				case driver == root:
+					own = true
+				default:
+					t.Errorf("%s depends on %s", root, p.ImportPath)
+				}
+			}
+		}
+		if cloud := root == "bucket/s3" || root == "bucket/gcs" || root == "bucket/azure"; cloud != own {
+			t.Errorf("%s has an SDK of its own: %v", root, own)
+		}
+	}
+}
