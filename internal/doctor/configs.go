@@ -50,7 +50,7 @@ func (d *doctor) tiering(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			d.rep.add(Warning, "tiering", "", "the configuration of broker %d cannot be seen: %v", b.NodeID, err)
+			d.rep.add(Warning, "tiering", askAgain, "the configuration of broker %d cannot be seen: %v", b.NodeID, err)
 			continue
 		}
 		brokers[b.NodeID] = c

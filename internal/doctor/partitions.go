@@ -287,7 +287,7 @@ func (d *doctor) judgeSurvey(name string, s *survey) []Finding {
 	}
 	for i, f := range s.failed {
 		if i == maxShown {
-			r.add(Problem, "segments", "", "%s: %d more partitions fail", name, len(s.failed)-maxShown)
+			r.add(Problem, "segments", "as for those above", "%s: %d more partitions fail", name, len(s.failed)-maxShown)
 			break
 		}
 		what, do := d.storeError(f.err)

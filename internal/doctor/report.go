@@ -54,6 +54,9 @@ type Report struct {
 	Partitions []Place   `json:"partitions"`
 }
 
+// askAgain is what to do about a question that was not answered.
+const askAgain = "see to what it says, and run doctor again"
+
 func (r *Report) add(l Level, check, do, format string, args ...any) {
 	r.Findings = append(r.Findings, Finding{Level: l, Check: check, What: fmt.Sprintf(format, args...), Do: do})
 }

@@ -95,7 +95,7 @@ func (d *doctor) group(ctx context.Context) map[string]map[int32]int64 {
 	case errors.Is(err, kerr.GroupAuthorizationFailed):
 		d.rep.add(Warning, "group", d.grant("--operation Describe --group "+d.o.Group)+" (only doctor needs it)", "the offsets of group %s may not be seen by this principal", d.o.Group)
 	case err != nil:
-		d.rep.add(Warning, "group", "", "the offsets of group %s cannot be seen: %v", d.o.Group, err)
+		d.rep.add(Warning, "group", askAgain, "the offsets of group %s cannot be seen: %v", d.o.Group, err)
 	case len(offsets) == 0:
 		d.rep.add(Warning, "group", "check the group's name; a new group begins where auto.offset.reset says", "group %s has committed no offsets", d.o.Group)
 	default:
@@ -139,7 +139,7 @@ func (d *doctor) tieredTopics(ctx context.Context) []string {
 	defer cancel()
 	resp, err := kmsg.NewPtrMetadataRequest().RequestWith(limited, d.ask)
 	if err != nil {
-		d.rep.add(Warning, "topics", "", "topics cannot be listed: %v", err)
+		d.rep.add(Warning, "topics", askAgain, "topics cannot be listed: %v", err)
 		return nil
 	}
 	req := kmsg.NewPtrDescribeConfigsRequest()
@@ -156,7 +156,7 @@ func (d *doctor) tieredTopics(ctx context.Context) []string {
 	if len(req.Resources) > 0 {
 		configs, err := req.RequestWith(limited, d.ask)
 		if err != nil {
-			d.rep.add(Warning, "topics", "", "topics' configurations cannot be listed: %v", err)
+			d.rep.add(Warning, "topics", askAgain, "topics' configurations cannot be listed: %v", err)
 			return nil
 		}
 		for _, r := range configs.Resources {
@@ -223,7 +223,7 @@ func (d *doctor) describe(ctx context.Context, name string) *topic {
 		d.rep.add(Problem, check, "check the name", "the topic does not exist")
 		return nil
 	case err != nil:
-		d.rep.add(Problem, check, "", "the topic cannot be looked at: %v", err)
+		d.rep.add(Problem, check, askAgain, "the topic cannot be looked at: %v", err)
 		return nil
 	}
 	t := &topic{name: name, id: resp.Topics[0].TopicID, leaders: make(map[int32]int32), tiered: true}
@@ -240,7 +240,7 @@ func (d *doctor) describe(ctx context.Context, name string) *topic {
 	}
 	config, err := d.configs(ctx, kmsg.ConfigResourceTypeTopic, name)
 	if err != nil {
-		do := ""
+		do := askAgain
 		if errors.Is(err, kerr.TopicAuthorizationFailed) {
 			do = d.grant("--operation DescribeConfigs --topic "+name) + " (only doctor needs it)"
 		}
