@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-admin test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-streams test-kill test-race bench-proxy clean
+.PHONY: all build demo test check peers lint test-admin test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-streams test-kill test-differential test-checkers test-tools test-race bench-proxy clean
 
 all: build
 
@@ -107,6 +107,17 @@ test-cluster:
 test-doctor:
 	$(GOTEST) -count=1 ./internal/doctor/... ./internal/upstream/...
 	$(GOTEST) -count=1 -run TestApacheKafkaPage ./cmd/rewind
+# The same requests, generated for every key and version, to our broker and to Apache Kafka; go test takes a sample. REWIND_DIFF_SEED repeats a run.
+test-differential:
+	REWIND_DIFF_LONG=1 $(GOTEST) -count=1 -v ./internal/difftest
+	$(GOTEST) -count=1 -fuzz FuzzRequest -fuzztime 2m -run FuzzRequest ./internal/broker
+# Histories of transactions, offsets and groups under kill -9, ours and Apache Kafka's, judged; go test has a short run.
+test-checkers:
+	REWIND_CHECK_KILLS=20 $(TEST_ENV) go test -timeout 60m -count=1 -v ./internal/checkers
+# Apache Kafka's command line tools on our broker and on Apache Kafka; go test takes a sample.
+test-tools:
+	REWIND_TOOLS_LONG=1 $(GOTEST) -count=1 -v ./internal/tooltest
+
 # A long soak of kill -9; make test has a short one.
 test-kill:
 	REWIND_KILL_ROUNDS=200 $(TEST_ENV) go test -timeout 2h -count=1 -v ./internal/killtest
