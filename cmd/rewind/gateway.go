@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -81,7 +82,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	log := c.logger()
-	keepHeapSmall(cfg.RemoteReadMemory)
+	heap := keepHeapSmall(cfg.RemoteReadMemory)
 	// Before anything is started: a signal that comes early must not end the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -137,10 +138,14 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		ready := control.Ready{Addr: g.Bootstrap(), HTTP: front.addr()}
 		go func() { told <- control.Serve(ctx, os.Stdin, os.Stdout, ready, g.Given) }()
 	}
+	tick := time.NewTicker(heapEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-tick.C:
+			heap.bear(g.Connections())
 		case err := <-told:
 			return err
 		case <-hup:
@@ -168,18 +173,40 @@ func gatewayHealth(w io.Writer, g *gateway.Gateway, past *gateway.History) error
 
 // keepHeapSmall lets garbage grow to a quarter of what is in use, not to as much again: most of that is chunks of segments, which cost a collection next to nothing, and whoever
 // sets remote.read.memory.bytes means it. Near the budget and what comes with it collections come still more often. GOGC and GOMEMLIMIT say otherwise.
-func keepHeapSmall(budget int64) {
+func keepHeapSmall(budget int64) *heapLimit {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25)
 	}
+	h := &heapLimit{}
 	if budget > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(budget + besideBudget)
+		h.least = budget + besideBudget
+	}
+	h.bear(0)
+	return h
+}
+
+// heapLimit is the runtime's memory limit, which grows with the connections beyond the first: what they take cannot be collected, and a limit below that would have the
+// collector run all the time.
+type heapLimit struct{ least, now int64 } // least 0: no limit
+
+func (h *heapLimit) bear(connections int) {
+	limit := h.least + int64(max(connections-freeConnections, 0))*perConnection
+	if h.least > 0 && limit != h.now {
+		h.now = limit
+		debug.SetMemoryLimit(limit)
 	}
 }
 
 // besideBudget is what the runtime may hold beside the budget before it works harder: stacks, connections' buffers, indexes, and garbage. The program itself, which the kernel
 // counts as resident, comes to some 50 MiB; together they are to stay under 100 MiB. Any less, and with a hundred clients there is no room for garbage: collections without end.
 const besideBudget = 48 << 20
+
+const (
+	// freeConnections are those for which there is room in besideBudget; each that is more takes perConnection.
+	freeConnections = 300
+	perConnection   = 96 << 10
+	heapEvery       = time.Second
+)
 
 // reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was.
 func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {

@@ -216,6 +216,9 @@ func (g *Gateway) heldMet(what string) {
 	}
 }
 
+// Connections is how many clients are connected.
+func (g *Gateway) Connections() int { return g.connections() }
+
 func (g *Gateway) connections() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 const (
 	// findDeadline bounds the search for an offset. The client's max wait is kept all the same: it gets an answer without the partition.
-	findDeadline = 10 * time.Second
+	findDeadline = 30 * time.Second
 	// locationKept is how long a location that the client has not come for is kept.
 	locationKept = 5 * time.Second
 	// factsKept is how old what is known of a partition may be: what DeleteRecords hides is hidden by then.
