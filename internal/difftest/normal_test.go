@@ -148,7 +148,7 @@ func (n *normal) foreign(v reflect.Value) bool {
 	if failed.IsValid() && failed.Int() != 0 {
 		return false
 	}
-	for _, f := range []string{"Topic", "Group", "TransactionalID"} {
+	for _, f := range []string{"Topic", "Group", "TransactionalID", "User"} {
 		name := v.FieldByName(f)
 		if name.IsValid() && name.Kind() == reflect.Pointer && !name.IsNil() {
 			name = name.Elem()
