@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -147,6 +148,28 @@ func TestKafkaSecurity(t *testing.T) {
 		}
 		if _, ok := names.Load("broker-1.gw.test"); !ok {
 			t.Error("no connection was made by a broker's name")
+		}
+	})
+	// docs/cases.md, 33, with Apache Kafka's own listeners.
+	t.Run("mixed up", func(t *testing.T) {
+		for _, m := range []struct {
+			listener clustertest.Protocol
+			tls      func() *tls.Config
+			says     string
+		}{
+			{clustertest.TLS, nil, "speaks TLS, not plain"},
+			{clustertest.SASLTLS, nil, "speaks TLS, not plain"},
+			{clustertest.Plaintext, c.Authority().ClientConfig, "speaks plain Kafka, not TLS"},
+			{clustertest.SASL, c.Authority().ClientConfig, "speaks plain Kafka, not TLS"},
+		} {
+			g, err := New(Options{Upstream: c.Seeds(m.listener), Listen: "127.0.0.1:0", UpstreamTLS: m.tls})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Start(t.Context()); !errors.Is(err, errUnfit) || !strings.Contains(err.Error(), m.says) {
+				t.Errorf("%s: %v", m.listener, err)
+			}
+			g.Close(t.Context())
 		}
 	})
 	t.Run("client certificates", func(t *testing.T) {

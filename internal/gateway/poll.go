@@ -113,7 +113,8 @@ func (g *Gateway) listBrokers(ctx context.Context) ([]Broker, error) {
 		return nil, err
 	}
 	brokers, err := l.listBrokers(ctx)
-	if errors.Is(err, errUnasked) {
+	// Apache Kafka sends an alert of TLS, which is no frame; others hang up.
+	if errors.Is(err, errUnasked) || errors.Is(err, wire.ErrFrameTooLarge) {
 		if mixed := g.mixedUp(ctx, l.broker); mixed != nil {
 			return nil, mixed
 		}
