@@ -60,6 +60,13 @@ func (tb *table) same(key int16, what string) {
 	}
 }
 
+// knows tells whether a difference is listed.
+func (tb *table) knows(key int16, f *found) bool {
+	return slices.ContainsFunc(tb.listed, func(d difference) bool {
+		return d.about(key, f.what) && d.kafka.MatchString(f.kafka) && d.ours.MatchString(f.ours)
+	})
+}
+
 func (tb *table) add(key int16, f found) {
 	tb.same(key, f.what)
 	tb.mu.Lock()
