@@ -172,6 +172,10 @@ func laneOf(key int16) int16 {
 	switch key {
 	case 8, 9, 28, 47:
 		return 8
+	case 29, 30, 31:
+		return 29
+	case 50, 51:
+		return 50
 	case 68, 69:
 		return 68
 	case 76, 77, 78, 79, 90, 91, 92:
