@@ -47,6 +47,9 @@ type stream struct {
 
 // pass moves n bytes.
 func (s stream) pass(n int) error {
+	if n >= spliceFrom && s.dst != nil && (s.see == nil || s.skip != nil) {
+		defer cork(s.dst)()
+	}
 	for n > 0 {
 		m := s.unseen(n)
 		if m >= spliceFrom && s.from.Buffered() == 0 {

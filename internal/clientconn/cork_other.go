@@ -1,0 +1,7 @@
+//go:build !linux
+
+package clientconn
+
+import "net"
+
+func cork(*net.TCPConn) (uncork func()) { return func() {} }
