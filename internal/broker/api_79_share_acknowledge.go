@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -77,6 +78,10 @@ type shareAck struct {
 func (s *shareService) acknowledge(ctx context.Context, c *conn, k sharesession.Key, acks []shareAck, mayRenew, renews bool) []shareAck {
 	for i := range acks {
 		acks[i].err = s.acknowledgeOne(ctx, c, k, &acks[i], mayRenew && renews)
+	}
+	if !slices.ContainsFunc(acks, func(a shareAck) bool { return len(a.acks) > 0 && a.err == nil }) {
+		// Where nothing is left to be done, Apache Kafka tells only of what was wrong.
+		acks = slices.DeleteFunc(acks, func(a shareAck) bool { return len(a.acks) == 0 && a.err == nil })
 	}
 	return acks
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/share"
 )
 
-// AlterShareGroupOffsets, version 0: where an empty share group goes on.
+// AlterShareGroupOffsets, version 0: where an empty share group goes on. One that is not there is made, as Apache Kafka makes it.
 
 func (b *Broker) handleAlterShareGroupOffsets(ctx context.Context, c *conn, req *kmsg.AlterShareGroupOffsetsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrAlterShareGroupOffsetsResponse()
@@ -30,21 +30,23 @@ func (b *Broker) handleAlterShareGroupOffsets(ctx context.Context, c *conn, req 
 		for _, p := range t.Partitions {
 			to := kmsg.NewAlterShareGroupOffsetsResponseTopicPartition()
 			to.Partition = p.Partition
+			if ok && b.allowedTopic(c, acl.Read, t.Topic) {
+				out.TopicID = known.ID
+			}
 			switch {
 			case !b.allowedTopic(c, acl.Read, t.Topic):
 				to.ErrorCode = errTopicAuthorization
 			case !ok || p.Partition < 0 || p.Partition >= known.Partitions:
 				to.ErrorCode = errUnknownTopicOrPartition
 			default:
-				out.TopicID = known.ID
 				states = append(states, share.StateOf{TopicID: known.ID, Partition: p.Partition, Start: p.StartOffset})
 			}
 			out.Partitions = append(out.Partitions, to)
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
-	r := b.askStates(ctx, req.GroupID, func(k *call) group.Command {
-		a := &share.AlterOffsets{States: states}
+	r := b.askStates(ctx, req.GroupID, true, func(k *call) group.Command {
+		a := &share.AlterOffsets{States: states, New: func() *share.Group { return b.newShareGroup(req.GroupID) }}
 		a.Token = k
 		return a
 	})

@@ -63,6 +63,9 @@ func TestShapes(t *testing.T) {
 	for key, shape := range shapes {
 		req := kmsg.RequestForKey(key)
 		for version := int16(0); version <= req.MaxVersion(); version++ {
+			if key == keyShareFetch && version == 0 {
+				continue // was dropped before a release: kmsg writes something that is none
+			}
 			for range 200 {
 				req := kmsg.RequestForKey(key)
 				fill(rnd, reflect.ValueOf(req).Elem())

@@ -123,8 +123,8 @@ func (b *Broker) lookShare(ctx context.Context, id string, fn func(*share.Group)
 }
 
 // askStates sends a command about states to a group.
-func (b *Broker) askStates(ctx context.Context, groupID string, command func(*call) group.Command) share.StatesResult {
-	r, err := b.groups.askMember(ctx, groupID, false, share.StatesResult{Err: group.ErrNotFound}, command)
+func (b *Broker) askStates(ctx context.Context, groupID string, create bool, command func(*call) group.Command) share.StatesResult {
+	r, err := b.groups.askMember(ctx, groupID, create, share.StatesResult{Err: group.ErrNotFound}, command)
 	if err != nil {
 		return share.StatesResult{Err: err}
 	}
@@ -143,7 +143,7 @@ func (s *shareService) initialize(ctx context.Context, groupID string, in *share
 		}
 		s.drop(k)
 	}
-	done := s.b.askStates(ctx, groupID, func(k *call) group.Command {
+	done := s.b.askStates(ctx, groupID, false, func(k *call) group.Command {
 		c := &share.Initialized{States: in.States, Failed: failed != nil}
 		c.Token = k
 		return c
@@ -162,7 +162,7 @@ func (s *shareService) initializeLater(groupID string, in *share.Initialize) {
 
 // deleteStates deletes states of a group that has no members: of some topics, or of all. It gives the topics that had any.
 func (s *shareService) deleteStates(ctx context.Context, groupID string, topics [][16]byte, all bool) (map[[16]byte]bool, error) {
-	r := s.b.askStates(ctx, groupID, func(k *call) group.Command {
+	r := s.b.askStates(ctx, groupID, false, func(k *call) group.Command {
 		c := &share.DeleteStates{Topics: topics, All: all}
 		c.Token = k
 		return c
@@ -179,7 +179,7 @@ func (s *shareService) deleteStates(ctx context.Context, groupID string, topics 
 		s.drop(k)
 		deleted[st.TopicID] = true
 	}
-	done := s.b.askStates(ctx, groupID, func(k *call) group.Command {
+	done := s.b.askStates(ctx, groupID, false, func(k *call) group.Command {
 		c := &share.StatesDeleted{States: r.Delete}
 		c.Token = k
 		return c
@@ -206,30 +206,42 @@ func (s *shareService) topicDeleted(id [16]byte) {
 	}
 }
 
-// connectionGone ends the sessions of a connection: what their members have is released.
+// connectionGone ends the sessions of a connection: what their members have is released, and groups that nobody reads any more are forgotten.
 func (s *shareService) connectionGone(id uint64) {
-	if ended := s.sessions.Gone(id); len(ended) > 0 {
-		s.background(func() {
-			for _, e := range ended {
-				s.leave(s.ctx, e.Key, e.Parts)
-			}
-		})
+	ended, groups := s.sessions.Gone(id)
+	if len(groups) == 0 {
+		return
 	}
+	s.background(func() {
+		for _, e := range ended {
+			s.leave(s.ctx, e.Key, e.Parts)
+		}
+		for _, g := range groups {
+			if !s.sessions.InUse(g) {
+				s.dropAll(func(of shareKey) bool { return of.group == g })
+			}
+		}
+	})
 }
 
-// leave releases what the member of an ended session has. A group that nobody reads any more is forgotten.
+// leave releases what the member of an ended session has.
 func (s *shareService) leave(ctx context.Context, k sharesession.Key, parts []sharesession.Part) {
 	for _, p := range parts {
 		sp := s.known(shareKey{k.Group, p.TopicID, p.Partition})
 		if sp == nil {
 			continue
 		}
+		select {
+		case <-sp.ready:
+		case <-ctx.Done():
+			return
+		}
+		if sp.err != nil {
+			continue
+		}
 		if err := sp.change(ctx, func(m *sharepart.Partition) error { m.Release(k.Member); return nil }); err != nil && ctx.Err() == nil {
 			s.b.log.Error("releasing the records of a member of a share group", "group", k.Group, "member", k.Member, "err", err)
 		}
-	}
-	if !s.sessions.InUse(k.Group) {
-		s.dropAll(func(of shareKey) bool { return of.group == k.Group })
 	}
 }
 

@@ -122,9 +122,6 @@ func unintendedDifferences() []difference {
 		diff(49, `\.Entity=twice the same`, nowhere, anything, ""),
 		diff(57, `Feature=very long`, anything+`UNKNOWN_SERVER_ERROR`+anything, anything, ""),
 		diff(69, `^Groups(\[0\]=empty|=one default)`, anything+`INVALID_GROUP_ID`, anything+`GROUP_ID_NOT_FOUND`, ""),
-		diff(76, ``, `MemberEpoch=\d+`, `MemberEpoch=\d+`, ""),
-		diff(77, ``, anything+`Epoch=`+anything, anything+`Epoch=`+anything, ""),
 		diff(81, ``, `ErrorCode=(VOTER_NOT_FOUND|NOT_LEADER_FOR_PARTITION)`, `ErrorCode=INVALID_REQUEST`, ""),
-		diff(91, ``, anything+`(ErrorCode=ok|UNKNOWN_TOPIC_OR_PARTITION)`+anything, anything+`GROUP_ID_NOT_FOUND`+anything, ""),
 	}
 }

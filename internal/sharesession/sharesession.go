@@ -4,6 +4,7 @@ package sharesession
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -24,6 +25,9 @@ const (
 // maxPartitionsPerSlot bounds what all sessions may remember together, for each of them.
 const maxPartitionsPerSlot = 2000
 
+// maxGroups bounds the groups that are remembered of a connection: one has one consumer, as a rule.
+const maxGroups = 1000
+
 // Key says whose a session is.
 type Key struct{ Group, Member string }
 
@@ -40,6 +44,7 @@ type Cache struct {
 	mu         sync.Mutex
 	sessions   map[Key]*session
 	conns      map[uint64]map[Key]struct{}
+	groups     map[uint64]map[string]struct{} // that had a session on a connection
 	partitions int
 }
 
@@ -53,7 +58,7 @@ type session struct {
 
 // New makes a cache that holds at most so many sessions.
 func New(slots func() int) *Cache {
-	return &Cache{slots: slots, sessions: map[Key]*session{}, conns: map[uint64]map[Key]struct{}{}}
+	return &Cache{slots: slots, sessions: map[Key]*session{}, conns: map[uint64]map[Key]struct{}{}, groups: map[uint64]map[string]struct{}{}}
 }
 
 // Open begins a session, in place of one that the member has.
@@ -71,6 +76,13 @@ func (c *Cache) Open(k Key, conn uint64, parts []Part) error {
 		c.conns[conn] = map[Key]struct{}{}
 	}
 	c.conns[conn][k] = struct{}{}
+	if c.groups[conn] == nil {
+		c.groups[conn] = map[string]struct{}{}
+	}
+	if len(c.groups[conn]) >= maxGroups {
+		clear(c.groups[conn])
+	}
+	c.groups[conn][k.Group] = struct{}{}
 	return nil
 }
 
@@ -199,8 +211,8 @@ type Ended struct {
 	Parts []Part
 }
 
-// Gone ends the sessions of a connection.
-func (c *Cache) Gone(conn uint64) (ended []Ended) {
+// Gone ends the sessions of a connection, and names the groups that had any there.
+func (c *Cache) Gone(conn uint64) (ended []Ended, groups []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.conns[conn] {
@@ -210,7 +222,9 @@ func (c *Cache) Gone(conn uint64) (ended []Ended) {
 		}
 	}
 	delete(c.conns, conn)
-	return ended
+	groups = slices.Collect(maps.Keys(c.groups[conn]))
+	delete(c.groups, conn)
+	return ended, groups
 }
 
 // InUse tells whether a group has a session.

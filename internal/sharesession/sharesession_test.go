@@ -70,10 +70,10 @@ func TestConnectionsAndLimits(t *testing.T) {
 	if err := c.Open(Key{"g", "a"}, 5, []Part{part(0)}); err != nil { // elsewhere
 		t.Error(err)
 	}
-	if ended := c.Gone(0); len(ended) != 0 {
+	if ended, groups := c.Gone(0); len(ended) != 0 || len(groups) != 1 {
 		t.Errorf("%v went with a connection that it has left", ended)
 	}
-	if ended := c.Gone(5); len(ended) != 1 || ended[0].Member != "a" {
+	if ended, _ := c.Gone(5); len(ended) != 1 || ended[0].Member != "a" {
 		t.Error(ended)
 	}
 	if !c.InUse("g") {

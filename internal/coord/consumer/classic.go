@@ -24,7 +24,7 @@ func (g *Group) join(now time.Time, of *group.Group, c *group.Join, o *group.Out
 	r, err := g.joinClassic(now, of, c, o)
 	if err != nil {
 		o.Cancel()
-		r = group.JoinResult{Err: err, MemberID: c.MemberID, Generation: -1}
+		r = group.JoinResult{Err: err, Generation: -1}
 	}
 	o.Reply(c.Token, r)
 }

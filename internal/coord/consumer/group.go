@@ -127,7 +127,9 @@ func (g *Group) Empty() bool { return len(g.members) == 0 }
 func (g *Group) Awaited() bool { return false }
 
 // Disposable tells whether no record tells of the group.
-func (g *Group) Disposable() bool { return len(g.members) == 0 && g.epoch == firstEpoch && len(g.target) == 0 }
+func (g *Group) Disposable() bool {
+	return len(g.members) == 0 && g.epoch == firstEpoch && len(g.target) == 0
+}
 
 // Deadline is when Tick is due.
 func (g *Group) Deadline() (at time.Time, ok bool) {

@@ -62,10 +62,12 @@ type Initialized struct {
 	Failed bool
 }
 
-// AlterOffsets is AlterShareGroupOffsets: of an empty group.
+// AlterOffsets is AlterShareGroupOffsets: of an empty group, or of one that it makes.
 type AlterOffsets struct {
 	command
 	States []StateOf
+	// New makes the membership, if the group is to become a share group.
+	New func() *Group
 }
 
 // DeleteStates is DeleteShareGroupOffsets, or with All what comes before a group is deleted.
@@ -104,8 +106,14 @@ func (c command) refuse(o *group.Output) bool {
 	return false
 }
 
-func (c *Initialized) Found(_ time.Time, _ *group.Group, o *group.Output) bool   { return c.refuse(o) }
-func (c *AlterOffsets) Found(_ time.Time, _ *group.Group, o *group.Output) bool  { return c.refuse(o) }
+func (c *Initialized) Found(_ time.Time, _ *group.Group, o *group.Output) bool { return c.refuse(o) }
+func (c *AlterOffsets) Found(_ time.Time, g *group.Group, o *group.Output) bool {
+	if !g.Disposable() {
+		return c.refuse(o)
+	}
+	g.Become(c.New(), o)
+	return true
+}
 func (c *DeleteStates) Found(_ time.Time, _ *group.Group, o *group.Output) bool  { return c.refuse(o) }
 func (c *StatesDeleted) Found(_ time.Time, _ *group.Group, o *group.Output) bool { return c.refuse(o) }
 func (c *Forget) Found(_ time.Time, _ *group.Group, o *group.Output) bool        { return c.refuse(o) }

@@ -101,8 +101,11 @@ type membership struct {
 	states                 states
 }
 
+// firstEpoch is that of a group before its first member, as Apache Kafka 4.4 counts.
+const firstEpoch = 1
+
 func newMembership() membership {
-	return membership{assignmentEpoch: 0, members: map[string]*Member{}, target: map[string]Partitions{},
+	return membership{epoch: firstEpoch, members: map[string]*Member{}, target: map[string]Partitions{},
 		states: states{map[[16]byte]Known{}, map[[16]byte]Known{}, map[[16]byte]string{}}}
 }
 
@@ -149,7 +152,10 @@ func (g *Group) Empty() bool { return len(g.members) == 0 }
 func (g *Group) Awaited() bool { return false }
 
 // Disposable tells whether no record of the group is in the log.
-func (g *Group) Disposable() bool { return g.epoch == 0 && len(g.members) == 0 }
+func (g *Group) Disposable() bool {
+	s := &g.states
+	return g.epoch <= firstEpoch && len(g.members) == 0 && len(s.initializing)+len(s.initialized)+len(s.deleting) == 0
+}
 
 // Deadline is when the first session ends.
 func (g *Group) Deadline() (at time.Time, ok bool) {
