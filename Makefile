@@ -5,7 +5,7 @@ PEERS := $(CURDIR)/.cache/peers
 TEST_ENV := REWIND_PEERS=$(PEERS) REWIND_KAFKA_PEER=$(PEERS)/kafka
 GOTEST := $(TEST_ENV) go test -timeout 20m
 
-.PHONY: all build demo test check peers lint test-admin test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-streams test-kill test-differential test-checkers test-tools test-race bench-proxy clean
+.PHONY: all build demo test check peers lint test-admin test-golden test-metadata test-aiven test-log test-tier test-library test-bare-cluster test-clients test-stores test-broker test-security test-gateway test-gateway-clients test-cluster test-doctor test-streams test-groups test-kill test-differential test-checkers test-tools test-race bench-proxy clean
 
 all: build
 
@@ -86,6 +86,10 @@ test-txn:
 	$(GOTEST) -count=1 -run 'Trans|Txn|Golden|Prepared|Committed|Marker|Guard' ./internal/broker ./internal/partlog
 	$(GOTEST) -count=1 -v -run 'Transactional|ConsumeProcessProduce' ./internal/clienttest
 	$(GOTEST) -count=1 -v -run KillTransactions ./internal/killtest
+# Groups of every kind: classic, consumer (KIP-848) and share groups, their coordinators, and the answers of an Apache Kafka.
+test-groups:
+	$(GOTEST) -count=1 ./internal/coord/... ./internal/share...
+	$(GOTEST) -count=1 -run 'Group|Coordinator|Consumer|Share|Offset|Timers' ./internal/broker
 # Kafka Streams and Kafka Connect on our broker, killed and restarted, and the same on an Apache Kafka.
 test-streams:
 	REWIND_STREAMS_FULL=1 $(GOTEST) -count=1 -v ./internal/streamstest
