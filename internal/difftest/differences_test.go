@@ -122,6 +122,9 @@ func unintendedDifferences() []difference {
 		diff(49, `\.Entity=twice the same`, nowhere, anything, ""),
 		diff(57, `Feature=very long`, anything+`UNKNOWN_SERVER_ERROR`+anything, anything, ""),
 		diff(69, `^Groups(\[0\]=empty|=one default)`, anything+`INVALID_GROUP_ID`, anything+`GROUP_ID_NOT_FOUND`, ""),
+		// A controller that is busy says that it is none.
+		fleeting(80, `ErrorCode=NOT_LEADER_FOR_PARTITION`, anything),
+		fleeting(81, `ErrorCode=NOT_LEADER_FOR_PARTITION`, anything),
 		diff(81, ``, `ErrorCode=(VOTER_NOT_FOUND|NOT_LEADER_FOR_PARTITION)`, `ErrorCode=INVALID_REQUEST`, ""),
 	}
 }
