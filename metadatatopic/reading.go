@@ -155,7 +155,9 @@ func (d *reading) applyAll(fetches kgo.Fetches) {
 	}
 }
 
-func (d *reading) has(partition int32) bool { return partition >= 0 && int(partition) < len(d.progress) }
+func (d *reading) has(partition int32) bool {
+	return partition >= 0 && int(partition) < len(d.progress)
+}
 
 func storeMax(a *atomic.Int64, v int64) {
 	for old := a.Load(); v > old; old = a.Load() {

@@ -77,6 +77,7 @@ type benchCmd struct {
 	RecordBytes  int      `help:"Bytes of key and value of a record." default:"1024"`
 	SegmentBytes size     `help:"segment.bytes of the topics." default:"64MiB"`
 	Runs         int      `help:"Interleaved runs, of which the median counts." default:"3"`
+	Readers      int      `help:"Readers at once, where the memory of the gateway is measured." default:"100"`
 	Memory       size     `help:"Memory budget of the direct reader." default:"64MiB"`
 	Parallelism  int      `help:"GETs that the direct reader keeps in flight." default:"16"`
 	Figure       []string `help:"Measure only this figure (may be repeated)."`
@@ -87,7 +88,7 @@ type benchCmd struct {
 
 func (c *benchCmd) Run(ctx context.Context) error {
 	o := bench.Options{
-		Size: int64(c.Size), RecordBytes: c.RecordBytes, SegmentBytes: int64(c.SegmentBytes), Runs: c.Runs,
+		Size: int64(c.Size), RecordBytes: c.RecordBytes, SegmentBytes: int64(c.SegmentBytes), Runs: c.Runs, Readers: c.Readers,
 		Latency: c.StoreLatency, StreamRate: int64(c.StoreStreamRate), Memory: int64(c.Memory), Parallelism: c.Parallelism,
 		Figures: c.Figure, Dir: c.Dir, Progress: os.Stderr, Logs: logs(c.Verbose),
 	}

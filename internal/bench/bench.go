@@ -24,6 +24,7 @@ type Options struct {
 	RecordBytes  int    // 1 KiB
 	SegmentBytes int64  // 64 MiB
 	Runs         int    // interleaved runs of which the median counts; 3
+	Readers      int    // at once, where the gateway's memory is measured; 100
 	Latency      time.Duration
 	StreamRate   int64
 	Memory       int64    // the direct reader's budget; 64 MiB
@@ -47,6 +48,9 @@ func (o *Options) Validate() error {
 	if o.RecordBytes == 0 {
 		o.RecordBytes = 1 << 10
 	}
+	if o.Readers == 0 {
+		o.Readers = 100
+	}
 	if o.Runs == 0 {
 		o.Runs = 3
 	}
@@ -59,6 +63,9 @@ func (o *Options) Validate() error {
 	var errs []error
 	if o.Size < o.SegmentBytes {
 		errs = append(errs, fmt.Errorf("--size %d is less than one segment (%d)", o.Size, o.SegmentBytes))
+	}
+	if o.Readers < 1 || o.Readers > 2000 {
+		errs = append(errs, fmt.Errorf("--readers %d is not between 1 and 2000", o.Readers))
 	}
 	if o.Runs < 1 || o.Runs > 99 {
 		errs = append(errs, fmt.Errorf("--runs %d is not between 1 and 99", o.Runs))

@@ -225,7 +225,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 const (
-	crowd           = 100 // readers at once
 	crowdMemory     = 64 << 20
 	gatewayOverhead = 100 << 20
 )
@@ -239,17 +238,17 @@ func measureGatewayMemory(ctx context.Context, l *lab) (rows []Row, err error) {
 	defer func() { err = errors.Join(err, g.stop()) }()
 	readers, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, crowd)
+	errs := make(chan error, l.Readers)
 	job := l.job(g.addr(), topicEight, l.peer.until)
 	job.Until = part(job.Until, slowPart)
-	for range crowd {
+	for range l.Readers {
 		go func() {
 			_, err := backfill.Read(readers, backfill.Options{Brokers: []string{g.addr()}, Topic: job.Topic, Until: job.Until})
 			errs <- err
 		}()
 	}
 	var all []error
-	for range crowd {
+	for range l.Readers {
 		if err := <-errs; err != nil {
 			all = append(all, err)
 			cancel()
@@ -262,6 +261,6 @@ func measureGatewayMemory(ctx context.Context, l *lab) (rows []Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Row{{fmt.Sprintf("gateway, %d readers of 8 partitions: resident / its budget and 100 MiB", crowd),
+	return []Row{{fmt.Sprintf("gateway, %d readers of 8 partitions: resident / its budget and 100 MiB", l.Readers),
 		float64(u.MaxRSS) / (1 << 10), float64(crowdMemory+gatewayOverhead) / (1 << 20), -1, "MiB"}}, nil
 }
