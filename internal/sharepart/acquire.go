@@ -158,7 +158,7 @@ func (a *acquisition) throttled(b *batch) bool {
 // some acquires what can be had of a batch: half of one that was delivered often, a quarter after the next time, and on the last attempt each alone.
 func (a *acquisition) some(b *batch) {
 	first, last := max(b.first, a.f.Batches[0].First), min(b.last, a.last)
-	size, before, most := b.last-b.first+1, a.n, int64(-1)
+	before, most := a.n, int64(-1)
 	for at := first; at <= last; {
 		from, _ := b.span(at, last)
 		r := &b.runs[from]
@@ -175,7 +175,7 @@ func (a *acquisition) some(b *batch) {
 			n = 1
 		}
 		if over := int(r.count) - a.careful(); over >= 0 && most < 0 {
-			most = max(1, size>>(over+1))
+			most = max(1, b.size>>(over+1))
 		}
 		if most >= 0 {
 			n = min(n, most-taken)

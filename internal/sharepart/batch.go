@@ -41,9 +41,12 @@ type batch struct {
 	first, last int64
 	runs        []run
 	split       bool
+	size        int64 // how many records it had when it was acquired first
 }
 
-func newBatch(r run) *batch { return &batch{first: r.first, last: r.last, runs: []run{r}} }
+func newBatch(r run) *batch {
+	return &batch{first: r.first, last: r.last, runs: []run{r}, size: r.len()}
+}
 
 func (b *batch) clone() *batch {
 	c := *b
