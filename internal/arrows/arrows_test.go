@@ -34,7 +34,7 @@ var layers = [][]string{
 	// What a program is made of: the broker, and the library.
 	{"internal/broker", "internal/gateway", ""},
 	{"internal/backfill", "internal/storetest", "internal/clustertest", "internal/doctor"},
-	{"internal/demo", "internal/bench", "internal/clientdrivers"},
+	{"internal/demo", "internal/bench", "internal/clientdrivers", "internal/rewindbin"},
 	{"internal/clienttest", "internal/killtest", "internal/gatewaytest", "internal/difftest", "internal/checkers", "internal/tooltest", "internal/streamstest"},
 	{"cmd/rewind"},
 }
@@ -50,7 +50,7 @@ var onlyIn = map[string][]string{
 	module + "/internal/storetest":     {"internal/clienttest"},
 	module + "/internal/golden":        {},
 	module + "/internal/aivenwrite":    {"internal/bench", "internal/gatewaytest"},
-	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest", "internal/peers", "internal/clustertest", "internal/clientdrivers"},
+	"testing":                          {"internal/storetest", "internal/golden", "internal/clienttest", "internal/peers", "internal/clustertest", "internal/clientdrivers", "internal/rewindbin"},
 	module + "/bucket/s3":              {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/gcs":             {"cmd/rewind", "internal/storetest"},
 	module + "/bucket/azure":           {"cmd/rewind", "internal/storetest"},

@@ -73,8 +73,8 @@ func startTransactions(t *testing.T, v victim) (judge func(t *testing.T)) {
 		faults := append(n.faults, n.check()...)
 		complain := t.Error
 		if _, peer := v.(*kafkaVictim); peer && os.Getenv("REWIND_CHECK_KILLS") == "" {
-			// One run in many finds a transaction that was confirmed and of which an Apache Kafka that was killed has nothing. Whether that is its fault or its client's is not
-			// known; ours is judged by the same checker and must be without. The long run insists.
+			// About every other run finds a transaction that was told to be committed or aborted and came out the other way, after an Apache Kafka was killed. Whether that is its
+			// fault or its client's is not known; ours is judged by the same checker, with the same client, and must be without. The long run insists.
 			complain = t.Log
 		}
 		for _, f := range faults[:min(len(faults), 20)] {

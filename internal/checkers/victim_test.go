@@ -84,7 +84,7 @@ func (v *ourVictim) start() error {
 	for _, kv := range []string{"offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4", "group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false"} {
 		args = append(args, "--set", kv)
 	}
-	v.cmd, v.done = exec.Command(brokerBinary, args...), make(chan struct{})
+	v.cmd, v.done = exec.Command(rewindBinary.Path(v.t), args...), make(chan struct{})
 	v.cmd.Stderr = v
 	in, err := v.cmd.StdinPipe() // when this process dies its end closes, and the broker stops
 	if err != nil {

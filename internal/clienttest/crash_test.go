@@ -29,7 +29,7 @@ func TestIdempotentProducersOutliveACrash(t *testing.T) {
 			dir, store := t.TempDir(), "file://"+t.TempDir()
 			logs := &logFile{path: filepath.Join(t.TempDir(), "broker.log")}
 			start := func(listen string) (*control.Child, error) {
-				return control.StartBinary(context.Background(), lab.binary(t), logs, brokerArgs(dir, listen, store)...)
+				return control.StartBinary(context.Background(), lab.binary.Path(t), logs, brokerArgs(dir, listen, store)...)
 			}
 			// Not a port that an outgoing connection may take while the broker is down.
 			port, err := freeport.Find(1)

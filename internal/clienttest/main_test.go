@@ -3,19 +3,18 @@ package clienttest
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/rewind-kafka/rewind/internal/clientdrivers"
+	"github.com/rewind-kafka/rewind/internal/rewindbin"
 )
 
 // shared is what one test process needs once: the binary, and a JVM whose start costs seconds.
 type shared struct {
+	binary rewindbin.Binary
+
 	mu  sync.Mutex
-	dir string             // of the binary; "" until it was built
-	err error              // of the build
 	jvm *clientdrivers.JVM // nil until it is needed
 }
 
@@ -36,34 +35,5 @@ func (s *shared) close() error {
 	if s.jvm != nil {
 		s.jvm.Close()
 	}
-	if s.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(s.dir)
-}
-
-// binary builds cmd/rewind and returns its path.
-func (s *shared) binary(t *testing.T) string {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dir == "" && s.err == nil {
-		s.dir, s.err = build()
-	}
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return filepath.Join(s.dir, "rewind")
-}
-
-func build() (string, error) {
-	dir, err := os.MkdirTemp("", "rewind-clienttest-")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "rewind"), "github.com/rewind-kafka/rewind/cmd/rewind").CombinedOutput()
-	if err != nil {
-		return dir, fmt.Errorf("building the binary: %w\n%s", err, out)
-	}
-	return dir, nil
+	return s.binary.Remove()
 }

@@ -22,7 +22,7 @@ func TestThrottledJava(t *testing.T) {
 	j := lab.java(t)
 	logs := &logFile{path: filepath.Join(t.TempDir(), "broker.log")}
 	args := append(brokerArgs(t.TempDir(), "127.0.0.1:0", "file://"+t.TempDir()), "--set", "quota.window.num=2")
-	child, err := control.StartBinary(t.Context(), lab.binary(t), logs, args...)
+	child, err := control.StartBinary(t.Context(), lab.binary.Path(t), logs, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

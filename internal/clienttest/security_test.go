@@ -68,7 +68,7 @@ func startSecured(t *testing.T) *secured {
 	write(t, path, text)
 	logs := &logFile{path: filepath.Join(dir, "broker.log")}
 	args := brokerArgs(filepath.Join(dir, "data"), conf["listeners"], "file://"+t.TempDir())
-	child, err := control.StartBinary(t.Context(), lab.binary(t), logs, append(args, "--config", path)...)
+	child, err := control.StartBinary(t.Context(), lab.binary.Path(t), logs, append(args, "--config", path)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, logs.end())
 	}

@@ -51,7 +51,7 @@ func newWorld(t *testing.T, store string) *world {
 		store = "file://" + t.TempDir()
 	}
 	logs := &logFile{path: filepath.Join(t.TempDir(), "broker.log")}
-	child, err := control.StartBinary(t.Context(), lab.binary(t), logs, brokerArgs(t.TempDir(), "127.0.0.1:0", store)...)
+	child, err := control.StartBinary(t.Context(), lab.binary.Path(t), logs, brokerArgs(t.TempDir(), "127.0.0.1:0", store)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func startPair(t *testing.T) (*pair, []kmsg.ApiVersionsResponseApiKey) {
 		args = append(args, "--set", kv)
 	}
 	var log bytes.Buffer
-	child, err := control.StartBinary(t.Context(), brokerBinary, &log, args...)
+	child, err := control.StartBinary(t.Context(), rewindBinary.Path(t), &log, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

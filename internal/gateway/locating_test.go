@@ -60,6 +60,9 @@ func TestSidecarWithoutLocations(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			said, reg := new(logged), prometheus.NewRegistry()
 			g := startGateway(t, Options{Upstream: []string{c.upstream}, History: followed(t), PollInterval: 20 * time.Millisecond, Logger: said.logger(), Registerer: reg})
+			for end := time.Now().Add(time.Minute); !c.gives && g.Locations() == nil && time.Now().Before(end); {
+				time.Sleep(time.Millisecond) // until the upstream was asked
+			}
 			time.Sleep(100 * time.Millisecond) // some polls: one line, not one for each
 			want := 1
 			if c.gives {

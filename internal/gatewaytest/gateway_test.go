@@ -50,7 +50,7 @@ func startGateway(t *testing.T, c *clustertest.Cluster, l clustertest.Login, set
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}
-	if g.child, err = control.StartBinary(t.Context(), lab.binary(t), g.logs, args...); err != nil {
+	if g.child, err = control.StartBinary(t.Context(), lab.binary.Path(t), g.logs, args...); err != nil {
 		t.Fatal(err)
 	}
 	g.addr = g.child.Ready.Addr

@@ -88,6 +88,9 @@ func signedForged(t *testing.T, s *Server, st *bucket.Store) {
 			for _, p := range []string{"ignature=", "sig="} {
 				if i := strings.LastIndex(u, p); i >= 0 {
 					i += len(p) + 5
+					for strings.Contains(u[i-2:i+1], "%") {
+						i++ // another character of an escape like %2B would be no signature at all, which Azurite answers with an error of its own
+					}
 					c := byte('A')
 					if u[i] == c {
 						c = 'B'

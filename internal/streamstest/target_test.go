@@ -49,7 +49,7 @@ func startRewind(t *testing.T) *target {
 	start := func() {
 		t.Helper()
 		// Not the test's context: the broker is stopped by a clean-up, when that one has ended.
-		if child, err = control.StartBinary(context.Background(), lab.rewind(t), logs, args...); err != nil {
+		if child, err = control.StartBinary(context.Background(), rewindBinary.Path(t), logs, args...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -44,7 +44,7 @@ func startOurs(t *testing.T) *side {
 	} {
 		args = append(args, "--set", kv)
 	}
-	child, err := control.StartBinary(t.Context(), brokerBinary, nil, args...)
+	child, err := control.StartBinary(t.Context(), rewindBinary.Path(t), nil, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
