@@ -63,7 +63,7 @@ func (p *partition) route(d *demand) {
 		return
 	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)), !named && c.h.topics.lost(p.key):
 		p.toBrokerLocked()
-	case c.h.episodes.active(p.key):
+	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
 		p.queueLocked()
 	case p.served == f.question, time.Now().Before(p.tryAgain), p.left.holds(f.question):
 		p.toBrokerLocked()
@@ -147,7 +147,7 @@ func (p *partition) find(f *finding) {
 		err = p.openLocked(f, res)
 	}
 	if err != nil {
-		p.served = f.question
+		p.brokersLocked(f.question, err)
 	}
 	p.mu.Unlock()
 	if err != nil {

@@ -44,6 +44,7 @@ type partition struct {
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
 	finding      *finding
 	tryAgain     time.Time // not before: the resolver did not know enough
+	crowded      time.Time // until then there is no memory to read it with
 	left         left
 	place, waits bool
 
@@ -199,7 +200,7 @@ func (p *partition) available() (int, bool) {
 		p.mu.Unlock()
 		return n, n > 0
 	}
-	p.served = questionOf(p.want, p.direct.committed) // it asks for what the reader would give next (see fitsLocked)
+	p.brokersLocked(questionOf(p.want, p.direct.committed), err) // it asks for what the reader would give next (see fitsLocked)
 	if errors.Is(err, remote.ErrLocal) && p.c.h.opts.Resolver != nil {
 		p.left.again(p.served)
 	}
@@ -207,6 +208,14 @@ func (p *partition) available() (int, bool) {
 	p.mu.Unlock()
 	p.ended(err)
 	return 0, false
+}
+
+// brokersLocked leaves the question that direct reading came to an end with to the broker. One for which there was only no memory is among those that fall back, of which the
+// broker bears so many at once; without a Resolver that is not counted.
+func (p *partition) brokersLocked(q question, err error) {
+	if p.c.h.opts.Resolver == nil || !errors.Is(err, remote.ErrCrowded) {
+		p.served = q
+	}
 }
 
 // brought is what the broker has sent for a demand and the client has not taken.
@@ -232,7 +241,7 @@ func (p *partition) ended(err error) {
 	case errors.Is(err, resolve.ErrNotReady), errors.Is(err, errEnough):
 		p.tryAgain = time.Now().Add(notReadyFor)
 	case errors.Is(err, remote.ErrCrowded):
-		p.tryAgain = time.Now().Add(crowdedFor/2 + rand.N(crowdedFor)) // not all at once
+		p.crowdedLocked()
 	case fellBack && p.c.h.opts.Resolver != nil:
 		p.queueLocked()
 	}
@@ -240,6 +249,17 @@ func (p *partition) ended(err error) {
 	if d != nil {
 		p.c.tail.kick(d)
 	}
+}
+
+// crowdedLocked leaves the partition to the broker until there may be memory again. Who found none at the same moment comes back at another.
+func (p *partition) crowdedLocked() {
+	until := time.Now().Add(crowdedFor/2 + rand.N(crowdedFor))
+	if p.c.h.opts.Resolver == nil {
+		p.tryAgain = until
+		return
+	}
+	p.crowded = until
+	p.queueLocked()
 }
 
 // read gives the partition's part of an answer.
