@@ -186,6 +186,8 @@ type Conn struct {
 	pending        []*pending // what upstream owes, in order
 	sent           int64      // requests written upstream; the correlation id is made of it
 	clientID       *string
+	draining       bool // somebody waits for the end of what is owed
+	ending         bool
 	authenticating bool
 	authDone       chan struct{} // closed when authenticating ends
 	cause          error         // the first that was no orderly end
@@ -227,9 +229,11 @@ func (c *Conn) Run(h Handler) error {
 	if c.opts.IdleTimeout > 0 {
 		defer c.life.watch(c.opts.IdleTimeout, c.Close)()
 	}
-	for _, f := range []func(Handler) error{c.readRequests, c.readUpstream, c.awaitDrained} {
-		c.running.Go(func() { c.end(f(h)) })
-	}
+	c.running.Go(func() { c.end(c.readUpstream()) })
+	c.end(c.readRequests(h))
+	c.mu.Lock()
+	c.ending = true // nothing is added to what is waited for
+	c.mu.Unlock()
 	c.running.Wait()
 	c.abandon()
 	c.mu.Lock()

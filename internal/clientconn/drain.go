@@ -4,4 +4,10 @@ package clientconn
 // wait, and may be called more than once and before Run. A connection that is no longer looked into (see opaque) never drains: Close it after a while.
 func (c *Conn) Drain() {
 	c.life.drain()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.draining && !c.ending {
+		c.draining = true
+		c.running.Go(func() { c.end(c.awaitDrained()) })
+	}
 }

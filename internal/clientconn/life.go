@@ -148,7 +148,7 @@ func (r clientReader) Read(p []byte) (int, error) {
 const farewell = 500 * time.Millisecond
 
 // awaitDrained ends the connection when it has drained.
-func (c *Conn) awaitDrained(Handler) error {
+func (c *Conn) awaitDrained() error {
 	select {
 	case <-c.life.drained:
 		return c.sayGoodbye()

@@ -119,8 +119,8 @@ func (c *Conn) send(ctx context.Context, o *own) error {
 }
 
 // readUpstream is the only reader of upstream.
-func (c *Conn) readUpstream(Handler) error {
-	br := bufio.NewReaderSize(&c.fromUpstream, smallBuffer)
+func (c *Conn) readUpstream() error {
+	br := bufio.NewReaderSize(&c.fromUpstream, firstBuffer)
 	for {
 		prefix, err := br.Peek(4)
 		if err != nil {
@@ -149,10 +149,7 @@ func (c *Conn) readUpstream(Handler) error {
 		if p.opaque {
 			return c.opaque(br)
 		}
-		// As with requests: most connections never bring a large response.
-		if size >= largeBuffer && br.Size() < largeBuffer && br.Buffered() == 0 {
-			br = bufio.NewReaderSize(&c.fromUpstream, largeBuffer)
-		}
+		br = roomFor(br, &c.fromUpstream, size, largeBuffer)
 	}
 }
 
