@@ -35,17 +35,8 @@ const javaTimeout = 120 * time.Second
 // StartJVM starts one, which may outlive the test. It skips the test where Java or Apache Kafka is not installed, and fails it in CI.
 func StartJVM(t *testing.T) *JVM {
 	t.Helper()
-	jars := peers.KafkaJars(t)
-	java, err := exec.LookPath("java")
-	if err != nil {
-		peers.Missing(t, "java is not installed")
-	}
 	dir, err := os.MkdirTemp("", "rewind-jvm-")
 	if err != nil {
-		t.Fatal(err)
-	}
-	levels := filepath.Join(dir, "log4j2.properties")
-	if err := os.WriteFile(levels, []byte("status = error\nrootLogger.level = error\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	j := &JVM{done: make(chan struct{}), dir: dir}
@@ -54,10 +45,8 @@ func StartJVM(t *testing.T) *JVM {
 		t.Fatal(err)
 	}
 	defer logs.Close()
-	j.cmd = exec.Command(java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile="+levels,
-		"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://"+j.tokenPath(), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files="+j.tokenPath(), "-cp", jars, Program("Client.java"))
+	j.cmd = javaCommand(t, dir, "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=file://"+j.tokenPath(), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.files="+j.tokenPath(), Program("Client.java"))
 	j.cmd.Stderr = logs
-	j.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no JVM outlives a test process that was killed
 	stdout, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +68,23 @@ func StartJVM(t *testing.T) *JVM {
 		t.Fatalf("java said %q", got)
 	}
 	return j
+}
+
+// javaCommand is a JVM with Apache Kafka's jars, which args tell what to run. It skips the test where either is not installed. No JVM outlives a test process that was killed.
+func javaCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	jars := peers.KafkaJars(t)
+	java, err := exec.LookPath("java")
+	if err != nil {
+		peers.Missing(t, "java is not installed")
+	}
+	levels := filepath.Join(dir, "log4j2.properties")
+	if err := os.WriteFile(levels, []byte("status = error\nrootLogger.level = error\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(java, append([]string{"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + levels, "-cp", jars}, args...)...)
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return c
 }
 
 // tokenPath is the one place that a token may be read from: the JVM must be told when it starts.

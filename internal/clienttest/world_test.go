@@ -3,9 +3,11 @@ package clienttest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"github.com/rewind-kafka/rewind"
 	"github.com/rewind-kafka/rewind/internal/control"
+	"github.com/rewind-kafka/rewind/internal/freeport"
 )
 
 // world is the real binary as a process of its own, on a store.
@@ -24,6 +27,7 @@ type world struct {
 	child *control.Child // is another one after a crash
 	logs  *logFile
 	admin *kgo.Client
+	start func() (*control.Child, error) // on the same files, and on the same address if it is a lasting one
 }
 
 // topic is one of the topics under test.
@@ -32,13 +36,13 @@ type topic struct {
 	partitions int32
 }
 
-// brokerArgs are the command line of a broker that tiers soon.
-func brokerArgs(dir, listen, store string) []string {
+// brokerArgs are the command line of a broker that tiers soon, with more configuration.
+func brokerArgs(dir, listen, store string, sets ...string) []string {
 	args := []string{"broker", "--control", "--data-dir", dir, "--listen", listen, "--http-listen", "127.0.0.1:0", "--store", store}
-	for _, kv := range []string{
+	for _, kv := range append([]string{
 		"remote.log.manager.task.interval.ms=100", "log.retention.check.interval.ms=100", "group.initial.rebalance.delay.ms=0",
 		"offsets.topic.num.partitions=4", "remote.log.metadata.topic.num.partitions=3", "auto.create.topics.enable=false",
-	} {
+	}, sets...) {
 		args = append(args, "--set", kv)
 	}
 	return args
@@ -47,25 +51,61 @@ func brokerArgs(dir, listen, store string) []string {
 // newWorld starts the broker until the test ends. Without a store's URL it has a directory, for which it serves signed URLs itself.
 func newWorld(t *testing.T, store string) *world {
 	t.Helper()
-	if store == "" {
-		store = "file://" + t.TempDir()
-	}
-	logs := &logFile{path: filepath.Join(t.TempDir(), "broker.log")}
-	child, err := control.StartBinary(t.Context(), lab.binary.Path(t), logs, brokerArgs(t.TempDir(), "127.0.0.1:0", store)...)
+	return startWorld(t, store, "127.0.0.1:0")
+}
+
+// newLastingWorld has a port that no outgoing connection may take while the broker is down: it can be crashed.
+func newLastingWorld(t *testing.T, sets ...string) *world {
+	t.Helper()
+	port, err := freeport.Find(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{addr: child.Ready.Addr, child: child, logs: logs}
+	return startWorld(t, "", freeport.Address(port), sets...)
+}
+
+func startWorld(t *testing.T, store, listen string, sets ...string) *world {
+	t.Helper()
+	if store == "" {
+		store = "file://" + t.TempDir()
+	}
+	w := &world{logs: &logFile{path: filepath.Join(t.TempDir(), "broker.log")}}
+	binary, args := lab.binary.Path(t), brokerArgs(t.TempDir(), listen, store, sets...)
+	w.start = func() (*control.Child, error) {
+		// Not the test's context: the broker is stopped by a clean-up, when that one has ended.
+		return control.StartBinary(context.Background(), binary, w.logs, args...)
+	}
+	var err error
+	if w.child, err = w.start(); err != nil {
+		t.Fatal(err)
+	}
+	w.addr = w.child.Ready.Addr
 	t.Cleanup(func() {
 		if err := w.child.Stop(20 * time.Second); err != nil {
 			t.Errorf("stopping the broker: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("the broker's log:\n%s", logs.end())
+			t.Logf("the broker's log:\n%s", w.logs.end())
 		}
 	})
 	w.admin = w.client(t)
 	return w
+}
+
+// crash kills the broker and starts it again on the same files. Only a lasting world comes back on its address.
+func (w *world) crash() error {
+	if err := syscall.Kill(w.child.PID(), syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := w.child.Stop(10 * time.Second); err == nil {
+		return errors.New("the killed broker ended well")
+	}
+	child, err := w.start()
+	if err != nil {
+		return err
+	}
+	w.child = child
+	return nil
 }
 
 func (w *world) client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
