@@ -21,7 +21,7 @@ type Kind interface {
 	ProtocolType() string
 	// Empty tells whether there are no members: the group may be deleted then, and its offsets are anybody's.
 	Empty() bool
-	// Awaited tells whether somebody is about to become a member: an empty group is kept for it.
+	// Awaited tells whether an empty group without offsets is kept: somebody is about to become a member, or whoever comes is to find it.
 	Awaited() bool
 	// Disposable tells whether nothing would be lost with the membership: no record of it is in the log.
 	Disposable() bool

@@ -148,8 +148,9 @@ func (g *Group) ProtocolType() string { return "share" }
 // Empty tells whether there are no members.
 func (g *Group) Empty() bool { return len(g.members) == 0 }
 
-// Awaited is false: nobody is about to join.
-func (g *Group) Awaited() bool { return false }
+// Awaited is true: where the group is in its topics is kept without end for whoever joins next, until the group is deleted. It is nowhere else, for a share group
+// commits no offsets.
+func (g *Group) Awaited() bool { return true }
 
 // Disposable tells whether no record of the group is in the log.
 func (g *Group) Disposable() bool {
