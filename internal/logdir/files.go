@@ -218,10 +218,14 @@ func (d *Dir) CreatePartition(tp remotestorage.TopicIDPartition) (string, error)
 		}
 		return path, nil
 	}
+	// The folder's name comes first: whoever finds the file later takes it that all is on stable storage.
+	if err := atomicfile.SyncDir(d.fs, d.path); err != nil {
+		return "", err
+	}
 	if err := atomicfile.Replace(d.fs, d.fs.PathJoin(path, PartitionMetadataFile), AppendPartitionMetadata(nil, tp.TopicID)); err != nil {
 		return "", fmt.Errorf("writing %s: %w", PartitionMetadataFile, err)
 	}
-	return path, atomicfile.SyncDir(d.fs, d.path)
+	return path, nil
 }
 
 func (d *Dir) topicID(path string) (remotestorage.UUID, error) {

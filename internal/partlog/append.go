@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rewind-kafka/rewind/internal/atomicfile"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -68,7 +69,7 @@ func (l *Log) append(records []byte, batches []checked, origin Origin, c *Config
 	}
 	position := s.size.Load()
 	if _, err := h.file.WriteAt(records, position); err != nil {
-		return AppendInfo{}, l.undoWrite(s, position, err)
+		return AppendInfo{}, l.undoWrite(s, h, position, err)
 	}
 	l.commitAppend(s, h, batches, position, c)
 	return info, nil
@@ -192,24 +193,34 @@ func storageError(err error) error {
 
 // undoWrite takes back a write that failed or was cut short (a full disk). What it left is beyond the log's end, where nobody reads, but a recovery
 // would take whole batches of it for appended ones; if it cannot be removed the log is done for.
-func (l *Log) undoWrite(s *seg, position int64, cause error) error {
+func (l *Log) undoWrite(s *seg, h *hot, position int64, cause error) error {
 	cause = fmt.Errorf("writing to segment %d: %w", s.base, cause)
-	h := s.hot.Load()
-	h.syncMu.Lock()
-	defer h.syncMu.Unlock()
-	h.closed = true
-	s.hot.Store(nil)
-	err := errors.Join(l.writeIndexes(s, h), h.file.SyncData(), h.file.Close())
-	if err == nil {
-		err = truncate(l.fs, l.dir, segment.FileName(s.base, segment.LogSuffix), position)
-	}
-	l.forget(s.base)
-	s.indexSize.Store(-1)
-	s.timeSize.Store(-1)
-	if err != nil {
+	if err := l.cutWrite(s, h, position); err != nil {
 		return l.fail(errors.Join(cause, err))
 	}
 	return storageError(cause)
+}
+
+// cutWrite cuts the file that is open, which needs no other descriptor. A file system without descriptors puts a shorter copy in its place.
+func (l *Log) cutWrite(s *seg, h *hot, position int64) error {
+	if fd := h.file.Fd(); fd != vfs.InvalidFd {
+		return errors.Join(ftruncate(fd, position), h.file.SyncData())
+	}
+	err := l.closeWriter(s, h)
+	if err == nil {
+		err = l.writeIndexes(s, h, l.fs)
+	}
+	if err == nil {
+		err = truncate(l.fs, l.dir, segment.FileName(s.base, segment.LogSuffix), position)
+	}
+	if err != nil {
+		return err
+	}
+	s.hot.Store(nil)
+	l.forget(s.base)
+	s.indexSize.Store(-1)
+	s.timeSize.Store(-1)
+	return nil
 }
 
 // commitAppend takes the written batches into everything that is kept in memory, and makes them seen. Nothing in it can fail.
@@ -278,11 +289,11 @@ func (l *Log) roll() error {
 	if err := l.writeSnapshot(); err != nil {
 		return err
 	}
-	if err := l.cool(s); err != nil {
+	if err := l.cool(s, l.fs); err != nil {
 		return err
 	}
-	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
-		return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+	if err := l.syncDir(); err != nil {
+		return err
 	}
 	next, err := l.createSegment(end)
 	if err != nil {

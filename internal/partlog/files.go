@@ -9,21 +9,37 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Files bounds how many files are kept open for reading. One is meant to be shared by all logs of a node: an idle partition then holds none.
-// Files that are being read are always open, so the bound is one of idle files. It also has the pooled memory that
-// reads are made into.
+// Files bounds how many files logs keep open: those that they append to and those that were read. One is meant to be shared by all logs of a node: an idle partition
+// then holds none. What is in use at the moment is open whatever the bound says; it is one of files that wait to be used again. It also has the pooled memory
+// that reads are made into.
 type Files struct {
 	max     int
 	buffers buffers
 
-	mu   sync.Mutex
-	open map[string]*handle
-	idle *list.List // of *handle, the longest idle first
+	mu      sync.Mutex
+	open    map[string]*handle
+	idle    *list.List // of *handle, the longest idle first
+	writers *list.List // of *Log, those whose active segment is open for appends; see admit
 }
 
-// NewFiles keeps up to max idle files open.
+// NewFiles keeps up to max files open.
 func NewFiles(max int) *Files {
-	return &Files{max: max, open: map[string]*handle{}, idle: list.New()}
+	return &Files{max: max, open: map[string]*handle{}, idle: list.New(), writers: list.New()}
+}
+
+// maxReaders: more files that wait for a reader than this gain nothing.
+const maxReaders = 4096
+
+// maxWriters leaves a quarter to readers, who would else open a file for each read where many logs are appended to.
+func (s *Files) maxWriters() int { return max(1, s.max-s.max/4) }
+
+func (s *Files) maxIdleLocked() int { return min(maxReaders, max(s.max-s.writers.Len(), s.max/4)) }
+
+// Open tells how many files are open for appends, and how many for reading.
+func (s *Files) Open() (writers, readers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writers.Len(), len(s.open)
 }
 
 // handle is an open file that is shared by its readers. refs and elem are guarded by Files.mu.
@@ -52,7 +68,7 @@ func (s *Files) acquire(v vfs.FS, path string) (*handle, error) {
 	}
 	h := &handle{File: f, files: s, path: path, refs: 1}
 	s.open[path] = h
-	victims := s.evictLocked(s.max)
+	victims := s.evictLocked(s.maxIdleLocked())
 	s.mu.Unlock()
 	return h, closeAll(victims)
 }
@@ -88,7 +104,7 @@ func (h *handle) release() {
 		victims = []*handle{h}
 	default:
 		h.elem = s.idle.PushBack(h)
-		victims = s.evictLocked(s.max)
+		victims = s.evictLocked(s.maxIdleLocked())
 	}
 	s.mu.Unlock()
 	_ = closeAll(victims)

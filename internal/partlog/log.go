@@ -1,6 +1,7 @@
 package partlog
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,7 +24,8 @@ const epochFile = "leader-epoch-checkpoint"
 
 // Log is one partition's log. Safe for concurrent use.
 type Log struct {
-	fs        vfs.FS
+	fs        vfs.FS // makes room where there is no descriptor left
+	raw       vfs.FS // fails then
 	dir       string
 	tp        remotestorage.TopicIDPartition
 	files     *Files
@@ -52,11 +54,12 @@ type Log struct {
 	// heldEpochs is the epoch history from before the log start moved to where nobody has written it down yet; see dropEpochsBelow.
 	heldEpochs  []remotestorage.EpochStart
 	leaderEpoch int32
-	rolled      bool    // a segment was closed, which OnRoll has not been told yet
-	dirDirty    bool    // files were made whose names are not synced
-	dirty       bool    // something was appended since the last flush
-	appended    bool    // something was appended since the last ReleaseIdle
-	unflushed   []int64 // bases of closed segments whose index files and snapshot are not synced yet
+	rolled      bool          // a segment was closed, which OnRoll has not been told yet
+	dirDirty    bool          // files were made whose names are not synced
+	dirty       bool          // something was appended since the last flush
+	appended    bool          // something was appended since the last ReleaseIdle
+	writing     *list.Element // in files.writers while a file is open for appends; guarded by that one's mu besides
+	unflushed   []int64       // bases of closed segments whose index files and snapshot are not synced yet
 	doomed      []doomed
 	// rebuildBases are segments whose indexes Open must make anew: a rewrite was cut off there.
 	rebuildBases []int64
@@ -153,6 +156,15 @@ func (l *Log) fail(err error) error {
 	return l.state.err
 }
 
+// syncFailed is fail for errors of what opens a file to sync it: that no descriptor was left says nothing about the disk, and what was to be synced is
+// so still.
+func (l *Log) syncFailed(err error) error {
+	if outOfFiles(err) {
+		return storageError(err)
+	}
+	return l.fail(err)
+}
+
 // usable: l.mu is held.
 func (l *Log) usable() error {
 	if l.closed {
@@ -183,8 +195,7 @@ func (l *Log) closeClean() error {
 	if !l.dirty && len(l.unflushed) == 0 {
 		return nil // nothing was written since it was opened or flushed
 	}
-	active := l.active()
-	if err := l.cool(active); err != nil {
+	if err := l.cool(l.active(), l.fs); err != nil {
 		return err
 	}
 	if err := l.writeSnapshot(); err != nil {
@@ -216,6 +227,7 @@ func (l *Log) shut() error {
 		}
 		l.forget(s.base)
 	}
+	l.files.retire(l)
 	if l.ownsFiles {
 		errs = append(errs, l.files.Close())
 	}

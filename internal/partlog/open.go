@@ -1,7 +1,9 @@
 package partlog
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
@@ -35,6 +37,11 @@ func newLog(o Options) *Log {
 	if l.files == nil {
 		l.files, l.ownsFiles = NewFiles(8), true
 	}
+	l.raw = l.fs
+	if r, ok := l.fs.(roomyFS); ok {
+		l.raw = r.FS
+	}
+	l.fs = l.files.FS(l.fs)
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
@@ -51,14 +58,16 @@ func newLog(o Options) *Log {
 
 func (l *Log) open(o *Options) error {
 	names, err := l.fs.List(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = l.fs.MkdirAll(l.dir, 0o755)
+	}
 	if err != nil {
-		if err := l.fs.MkdirAll(l.dir, 0o755); err != nil {
-			return err
-		}
+		return err // a folder that cannot be read is not one that is empty
+	}
+	if len(names) == 0 { // made now, or by an Open that did not get further
 		if err := atomicfile.SyncDir(l.fs, l.fs.PathDir(l.dir)); err != nil {
 			return err
 		}
-		names = nil
 	}
 	if names, err = l.finishRewrites(names); err != nil {
 		return err

@@ -151,8 +151,8 @@ func (l *Log) readSegment(v *view, i int, offset int64, limit int, upTo int64, w
 func (l *Log) firstBatch(r io.ReaderAt, s *seg, offset, size int64) (first batch.Header, position int64, found bool, err error) {
 	from, ok := l.hints.get(s, offset)
 	if !ok {
-		if from, err = l.lookup(s, offset); err != nil {
-			from = 0 // a damaged or missing index costs time, not data
+		if from, err = l.scanFrom(s, offset); err != nil {
+			return first, 0, false, err
 		}
 	}
 	scratch := l.files.buffers.get(scanBytes)
@@ -174,13 +174,25 @@ func (l *Log) firstBatch(r io.ReaderAt, s *seg, offset, size int64) (first batch
 	return first, position, found, nil
 }
 
+// scanFrom is lookup for a scan: a damaged or missing index costs time, not data. One that could not be opened for want of a descriptor is neither.
+func (l *Log) scanFrom(s *seg, offset int64) (int64, error) {
+	from, err := l.lookup(s, offset)
+	switch {
+	case outOfFiles(err):
+		return 0, err
+	case err != nil:
+		return 0, nil
+	}
+	return from, nil
+}
+
 // boundAt lowers end to where the first batch with a base at or above upTo begins. It looks only at headers near the bound: the index says what is surely below.
 func (l *Log) boundAt(r io.ReaderAt, s *seg, start, end, upTo int64) (int64, error) {
 	from, ok := l.hints.get(s, upTo)
 	if !ok {
 		var err error
-		if from, err = l.lookup(s, upTo-1); err != nil {
-			from = 0
+		if from, err = l.scanFrom(s, upTo-1); err != nil {
+			return 0, err
 		}
 	}
 	if from >= end {

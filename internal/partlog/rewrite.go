@@ -123,7 +123,11 @@ func (l *Log) swapIn(group []*seg, w *rewriter) error {
 	if at < 0 || at+len(group) > len(segs) || !slices.Equal(segs[at:at+len(group)], group) {
 		return w.abandon() // retention took a part of it meanwhile
 	}
-	if err := l.replaceFiles(group, w.base); err != nil {
+	dir, err := l.fs.OpenDir(l.dir) // now, while all can be taken back if there is no descriptor left
+	if err != nil {
+		return errors.Join(fmt.Errorf("swapping in segment %d: %w", w.base, err), w.abandon())
+	}
+	if err := errors.Join(l.replaceFiles(group, w.base, dir), dir.Close()); err != nil {
 		return l.fail(fmt.Errorf("swapping in segment %d: %w", w.base, err))
 	}
 	s := l.newSeg(w.base, w.position, group[0].createdMs)
@@ -135,27 +139,30 @@ func (l *Log) swapIn(group []*seg, w *rewriter) error {
 	return nil
 }
 
-func (l *Log) replaceFiles(group []*seg, base int64) error {
+func (l *Log) replaceFiles(group []*seg, base int64, dir vfs.File) error {
 	now := l.clock()
 	for _, s := range group {
 		if err := l.doom(s.base, now, s.base == base); err != nil {
 			return err
 		}
 	}
-	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
+	if err := dir.Sync(); err != nil {
 		return err
 	}
-	return l.renameSwapped(base)
+	if err := l.renameSwapped(base); err != nil {
+		return err
+	}
+	return dir.Sync()
 }
 
-// renameSwapped is step 4.
+// renameSwapped is step 4. The caller syncs the folder.
 func (l *Log) renameSwapped(base int64) error {
 	for _, suffix := range rewrittenSuffixes {
 		if err := l.fs.Rename(l.path(base, suffix+segment.SwapSuffix), l.path(base, suffix)); err != nil {
 			return err
 		}
 	}
-	return atomicfile.SyncDir(l.fs, l.dir)
+	return nil
 }
 
 // finishRewrites finishes or takes back what a crash left of a rewrite, and gives the folder's listing after it. Index files that came with it are not

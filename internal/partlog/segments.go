@@ -214,9 +214,26 @@ func (l *Log) largestTimestamp(s *seg) (int64, error) {
 
 // heat makes the active segment ready for appends: it opens the log file and loads the indexes. l.mu is held.
 func (l *Log) heat(s *seg) (*hot, error) {
-	if h := s.hot.Load(); h != nil {
+	h := s.hot.Load()
+	if h != nil && !h.closed {
 		return h, nil
 	}
+	l.files.admit(l)
+	var err error
+	if h == nil {
+		h, err = l.openHot(s)
+	} else {
+		err = l.reopenHot(s, h)
+	}
+	if err != nil {
+		l.files.retire(l)
+		return nil, err
+	}
+	s.hot.Store(h)
+	return h, nil
+}
+
+func (l *Log) openHot(s *seg) (*hot, error) {
 	h := &hot{maxTimestamp: segment.NoTimestamp, maxTimestampOffset: s.base, firstTimestamp: segment.NoTimestamp}
 	err := l.loadIndexes(s, h)
 	if errors.Is(err, segment.ErrCorruptIndex) {
@@ -238,8 +255,19 @@ func (l *Log) heat(s *seg) (*hot, error) {
 	if err := h.resume(s); err != nil {
 		return nil, errors.Join(err, h.file.Close())
 	}
-	s.hot.Store(h)
 	return h, nil
+}
+
+// reopenHot goes on with a segment whose file was closed, but whose indexes could not be written then.
+func (l *Log) reopenHot(s *seg, h *hot) error {
+	f, err := l.fs.OpenReadWrite(l.path(s.base, segment.LogSuffix), category)
+	if err != nil {
+		return err
+	}
+	h.syncMu.Lock()
+	defer h.syncMu.Unlock()
+	h.file, h.closed = f, false
+	return nil
 }
 
 func (l *Log) loadIndexes(s *seg, h *hot) (err error) {
@@ -311,7 +339,7 @@ func (h *hot) resume(s *seg) error {
 }
 
 // writeIndexes brings the index files up to what is in memory. l.mu is held.
-func (l *Log) writeIndexes(s *seg, h *hot) error {
+func (l *Log) writeIndexes(s *seg, h *hot, v vfs.FS) error {
 	for _, x := range []struct {
 		suffix  string
 		have    []byte
@@ -324,7 +352,7 @@ func (l *Log) writeIndexes(s *seg, h *hot) error {
 		if *x.written == len(x.have) {
 			continue
 		}
-		f, err := l.fs.OpenReadWrite(l.path(s.base, x.suffix), category)
+		f, err := v.OpenReadWrite(l.path(s.base, x.suffix), category)
 		if err != nil {
 			return err
 		}
@@ -338,28 +366,41 @@ func (l *Log) writeIndexes(s *seg, h *hot) error {
 	return nil
 }
 
-// cool ends the time index as a closed segment's ends, writes what is pending, syncs the log file and drops what is held. The index files are not
-// synced: the caller does, or has them in unflushed. l.mu is held.
-func (l *Log) cool(s *seg) error {
+// cool ends the time index as a closed segment's ends, syncs and closes the log file, writes what is pending of the indexes and drops what is held. The index files
+// are not synced: the caller does, or has them in unflushed. The log file goes first, so that what is then opened finds a descriptor; if the indexes cannot be
+// written they stay in memory (heat takes them up again). l.mu is held.
+func (l *Log) cool(s *seg, v vfs.FS) error {
 	h := s.hot.Load()
 	if h == nil {
 		return nil
 	}
 	h.finishTime(s.base)
-	if err := l.writeIndexes(s, h); err != nil {
+	if err := l.closeWriter(s, h); err != nil {
 		return err
 	}
-	h.syncMu.Lock()
-	defer h.syncMu.Unlock()
-	if err := h.file.SyncData(); err != nil {
-		return l.fail(fmt.Errorf("syncing segment %d: %w", s.base, err))
-	}
-	h.closed = true
-	if err := h.file.Close(); err != nil {
-		return l.fail(fmt.Errorf("closing segment %d: %w", s.base, err))
+	if err := l.writeIndexes(s, h, v); err != nil {
+		return err
 	}
 	s.indexSize.Store(int64(len(h.index)))
 	s.timeSize.Store(int64(len(h.time)))
 	s.hot.Store(nil)
+	return nil
+}
+
+// closeWriter closes the log file, with everything in it synced. l.mu is held.
+func (l *Log) closeWriter(s *seg, h *hot) error {
+	h.syncMu.Lock()
+	defer h.syncMu.Unlock()
+	if h.closed {
+		return nil
+	}
+	if err := h.file.SyncData(); err != nil {
+		return l.fail(fmt.Errorf("syncing segment %d: %w", s.base, err))
+	}
+	h.closed = true
+	l.files.retire(l)
+	if err := h.file.Close(); err != nil {
+		return l.fail(fmt.Errorf("closing segment %d: %w", s.base, err))
+	}
 	return nil
 }

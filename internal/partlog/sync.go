@@ -2,10 +2,11 @@ package partlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -98,8 +99,11 @@ func (l *Log) syncOnce(offset int64) (err error) {
 		return fmt.Errorf("syncing up to %d: %w: log ends at %d", offset, ErrOutOfRange, end)
 	}
 	if dirDirty {
-		if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
-			return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+		if err := l.syncDir(); err != nil {
+			l.mu.Lock()
+			l.dirDirty = true
+			l.mu.Unlock()
+			return err
 		}
 	}
 	if h != nil {
@@ -109,6 +113,13 @@ func (l *Log) syncOnce(offset int64) (err error) {
 	}
 	// Without an open file the segment was synced when it was closed. Older segments were synced when the log rolled.
 	l.commit.advance(end)
+	return nil
+}
+
+func (l *Log) syncDir() error {
+	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
+		return l.syncFailed(fmt.Errorf("syncing the partition's folder: %w", err))
+	}
 	return nil
 }
 
@@ -137,8 +148,8 @@ func (l *Log) Flush(ctx context.Context) error {
 		}
 	}
 	if len(bases) > 0 {
-		if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
-			return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+		if err := l.syncDir(); err != nil {
+			return err
 		}
 	}
 	l.mu.Lock()
@@ -164,7 +175,7 @@ func (l *Log) syncSegment(base int64, snapshots []int64) error {
 	}
 	for _, name := range names {
 		if err := syncFile(l.fs, l.fs.PathJoin(l.dir, name)); err != nil {
-			return l.fail(fmt.Errorf("syncing %s: %w", name, err))
+			return l.syncFailed(fmt.Errorf("syncing %s: %w", name, err))
 		}
 	}
 	return nil
@@ -178,8 +189,8 @@ func (l *Log) flushLocked() error {
 			return err
 		}
 	}
-	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
-		return l.fail(fmt.Errorf("syncing the partition's folder: %w", err))
+	if err := l.syncDir(); err != nil {
+		return err
 	}
 	l.unflushed, l.dirDirty, l.dirty = nil, false, false
 	l.commit.advance(l.state.logEnd)
@@ -199,13 +210,20 @@ func (l *Log) ReleaseIdle() error {
 		l.appended = false
 		return nil
 	}
+	return l.coolActive(l.fs)
+}
+
+// coolActive gives back what the active segment holds, by way of a file system that makes room for itself or does not. l.mu is held.
+func (l *Log) coolActive(v vfs.FS) error {
 	active := l.active()
 	if active.hot.Load() == nil {
 		return nil
 	}
-	err := l.cool(active)
-	if err == nil {
+	if err := l.cool(active, v); err != nil {
+		return err
+	}
+	if !l.dirDirty { // else the next Sync has names to sync still
 		l.commit.advance(l.state.logEnd)
 	}
-	return errors.Join(err)
+	return nil
 }
