@@ -124,6 +124,8 @@ const (
 	keyShareGroupDescribe      int16 = 77
 	keyShareFetch              int16 = 78
 	keyShareAcknowledge        int16 = 79
+	keyStreamsGroupHeartbeat   int16 = 88
+	keyStreamsGroupDescribe    int16 = 89
 	keyDescribeShareOffsets    int16 = 90
 	keyAlterShareOffsets       int16 = 91
 	keyDeleteShareOffsets      int16 = 92
@@ -132,4 +134,15 @@ const (
 	keyListConfigResources     int16 = 74
 	keyDescribeTopicPartitions int16 = 75
 	keyAddRaftVoter            int16 = 80
+	keyHeartbeat               int16 = 12
+	keyInitProducerID          int16 = 22
+	keyAddOffsetsToTxn         int16 = 25
+	keyEndTxn                  int16 = 26
+	keyRenewDelegationToken    int16 = 39
+	keyExpireToken             int16 = 40
+	keyDescribeQuorum          int16 = 55
+	keyDescribeCluster         int16 = 60
+	keyUnregisterBroker        int16 = 64
+	keyGetTelemetry            int16 = 71
+	keyRemoveRaftVoter         int16 = 81
 )

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -18,26 +19,23 @@ const (
 	maxElements = 200_000
 	// maxBody bounds all requests but Produce.
 	maxBody = 8 << 20
-	// maxUnwalkedBody bounds requests whose shape is not in the table below.
-	maxUnwalkedBody = 32 << 10
 )
 
 func bodyLimit(key int16) int {
 	if key == keyProduce {
 		return 1 << 30 // socket.request.max.bytes is the limit
 	}
-	if _, ok := shapes[key]; ok {
-		return maxBody
-	}
-	return maxUnwalkedBody
+	return maxBody
 }
 
 // field is one field of a request's body: how many bytes it takes, or how its length is written.
 type field struct {
 	kind     kind
 	size     int     // of fixed
-	elements []field // of array; none: each element is of size bytes, or a string where size is 0
+	elements []field // of array or optional; none: each element is of size bytes, or a string where size is 0
 	from, to int16   // versions that have it
+	null     int16   // one more than the first version in which an array or bytes may be null; 0: none
+	tag      uint32  // of tagged
 }
 
 type kind int8
@@ -47,6 +45,8 @@ const (
 	text       // string or nullable string
 	blob       // bytes or nullable bytes
 	array
+	optional // a structure that may be null
+	tagged   // what its tag section may hold; in versions that do not have it the tag must not be there
 )
 
 const newest = 1<<15 - 1
@@ -57,30 +57,38 @@ func raw() field                    { return field{kind: blob, to: newest} }
 func list(elements ...field) field  { return field{kind: array, elements: elements, to: newest} }
 func listOf(size int) field         { return field{kind: array, size: size, to: newest} }
 func strs() field                   { return field{kind: array, to: newest} }
+func maybe(fields ...field) field   { return field{kind: optional, elements: fields, to: newest} }
+func tag(n uint32) field            { return field{kind: tagged, tag: n, to: newest} }
 func (f field) since(v int16) field { f.from = v; return f }
 func (f field) until(v int16) field { f.to = v; return f }
 
-// shapes are the bodies of the served requests that have arrays, in the order of their fields. A test fills every request of kmsg at random and walks
+// orNull: the array, or the bytes, may be null from a version on.
+func (f field) orNull(from int16) field { f.null = from + 1; return f }
+
+// topicInfos are the topics of a part of a Kafka Streams application.
+var topicInfos = list(str(), fix(6), list(str(), str()))
+
+// shapes are the bodies of the served requests, in the order of their fields. A test fills every request of kmsg at random and walks
 // it, so the table cannot drift from what is decoded.
 var shapes = map[int16][]field{
-	keyProduce: {str().since(3), fix(2), fix(4), list(str().until(12), fix(16).since(13), list(fix(4), raw()))},
+	keyProduce: {str().since(3), fix(2), fix(4), list(str().until(12), fix(16).since(13), list(fix(4), raw().orNull(0)))},
 	keyFetch: {
 		fix(4).until(14), fix(8), fix(4).since(3), fix(1).since(4), fix(8).since(7),
-		list(str().until(12), fix(16).since(13), list(fix(4), fix(4).since(9), fix(8), fix(4).since(12), fix(8).since(5), fix(4))),
-		list(str().until(12), fix(16).since(13), listOf(4)).since(7), str().since(11),
+		list(str().until(12), fix(16).since(13), list(fix(4), fix(4).since(9), fix(8), fix(4).since(12), fix(8).since(5), fix(4), tag(0).since(17), tag(1).since(18))),
+		list(str().until(12), fix(16).since(13), listOf(4)).since(7), str().since(11), tag(0).since(12), tag(1).since(15),
 	},
 	keyListOffsets: {
 		fix(4), fix(1).since(2),
 		list(str(), list(fix(4), fix(4).since(4), fix(8), fix(4).until(0))), fix(4).since(10),
 	},
-	keyMetadata: {list(fix(16).since(10), str()), fix(1).since(4), fix(1).since(8).until(10), fix(1).since(8)},
+	keyMetadata: {list(fix(16).since(10), str()).orNull(1), fix(1).since(4), fix(1).since(8).until(10), fix(1).since(8)},
 	keyOffsetCommit: {
 		str(), fix(4).since(1), str().since(1), str().since(7), fix(8).since(2).until(4),
 		list(str().until(9), fix(16).since(10), list(fix(4), fix(8), fix(8).since(1).until(1), fix(4).since(6), str())),
 	},
 	keyOffsetFetch: {
-		str().until(7), list(str(), listOf(4)).until(7),
-		list(str(), str().since(9), fix(4).since(9), list(str().until(9), fix(16).since(10), listOf(4))).since(8), fix(1).since(7),
+		str().until(7), list(str(), listOf(4)).until(7).orNull(2),
+		list(str(), str().since(9), fix(4).since(9), list(str().until(9), fix(16).since(10), listOf(4)).orNull(8)).since(8), fix(1).since(7),
 	},
 	keyFindCoordinator: {str().until(3), fix(1).since(1), strs().since(4)},
 	keyJoinGroup:       {str(), fix(4), fix(4).since(1), str(), str().since(5), str(), list(str(), raw()), str().since(8)},
@@ -96,7 +104,7 @@ var shapes = map[int16][]field{
 	keyOffsetForLeaderEpoch: {fix(4).since(3), list(str(), list(fix(4), fix(4).since(2), fix(4)))},
 	keyCreateAcls:           {list(fix(1), str(), fix(1).since(1), str(), str(), fix(2))},
 	keyDeleteAcls:           {list(fix(1), str(), fix(1).since(1), str(), str(), fix(2))},
-	keyDescribeScram:        {list(str())},
+	keyDescribeScram:        {list(str()).orNull(0)},
 	keyAlterScram:           {list(str(), fix(1)), list(str(), fix(5), raw(), raw())},
 	keyAddPartitionsToTxn: {
 		list(str(), fix(8), fix(2), fix(1), list(str(), listOf(4))).since(4),
@@ -110,10 +118,10 @@ var shapes = map[int16][]field{
 	keyDescribeProducers:       {list(str(), listOf(4))},
 	keyDescribeTransactions:    {strs()},
 	keyListTransactions:        {strs(), listOf(8), fix(8).since(1), str().since(2)},
-	keyDescribeConfigs:         {list(fix(1), str(), strs()), fix(1).since(1), fix(1).since(3)},
+	keyDescribeConfigs:         {list(fix(1), str(), strs().orNull(0)), fix(1).since(1), fix(1).since(3)},
 	keyAlterConfigs:            {list(fix(1), str(), list(str(), str())), fix(1)},
-	keyDescribeLogDirs:         {list(str(), listOf(4))},
-	keyCreatePartitions:        {list(str(), fix(4), list(listOf(4))), fix(4), fix(1)},
+	keyDescribeLogDirs:         {list(str(), listOf(4)).orNull(0)},
+	keyCreatePartitions:        {list(str(), fix(4), list(listOf(4)).orNull(0)), fix(4), fix(1)},
 	keyDeleteGroups:            {strs()},
 	keyIncrementalAlterConfigs: {list(fix(1), str(), list(str(), fix(1), str())), fix(1)},
 	keyOffsetDelete:            {str(), list(str(), list(fix(4)))},
@@ -121,27 +129,48 @@ var shapes = map[int16][]field{
 	keyAlterClientQuotas:       {list(list(str(), str()), list(str(), fix(9))), fix(1)},
 	keyAlterReplicaLogDirs:     {list(str(), list(str(), listOf(4)))},
 	keyCreateDelegationToken:   {str().since(3), str().since(3), list(str(), str()), fix(8)},
-	keyDescribeDelegationToken: {list(str(), str())},
-	keyElectLeaders:            {fix(1).since(1), list(str(), listOf(4)), fix(4)},
-	keyAlterReassignments:      {fix(4), fix(1).since(1), list(str(), list(fix(4), listOf(4)))},
-	keyListReassignments:       {fix(4), list(str(), listOf(4))},
+	keyDescribeDelegationToken: {list(str(), str()).orNull(0)},
+	keyElectLeaders:            {fix(1).since(1), list(str(), listOf(4)).orNull(0), fix(4)},
+	keyAlterReassignments:      {fix(4), fix(1).since(1), list(str(), list(fix(4), listOf(4).orNull(0)))},
+	keyListReassignments:       {fix(4), list(str(), listOf(4)).orNull(0)},
 	keyUpdateFeatures:          {fix(4), list(str(), fix(2), fix(1)), fix(1).since(1)},
 	keyPushTelemetry:           {fix(16), fix(4), fix(1), fix(1), raw()},
 	keyAddRaftVoter:            {str(), fix(4), fix(4), fix(16), list(str(), str(), fix(2)), fix(1).since(1)},
 	keyListConfigResources:     {listOf(1).since(1)},
-	keyDescribeTopicPartitions: {list(str()), fix(4)},
-	keyConsumerGroupHeartbeat:  {str(), str(), fix(4), str(), str(), fix(4), strs(), str().since(1), str(), list(fix(16), listOf(4))},
+	keyDescribeTopicPartitions: {list(str()), fix(4), maybe(str(), fix(4))},
+	keyConsumerGroupHeartbeat:  {str(), str(), fix(4), str(), str(), fix(4), strs().orNull(0), str().since(1), str(), list(fix(16), listOf(4)).orNull(0)},
 	keyConsumerGroupDescribe:   {strs(), fix(1)},
-	keyShareGroupHeartbeat:     {str(), str(), fix(4), str(), strs()},
+	keyShareGroupHeartbeat:     {str(), str(), fix(4), str(), strs().orNull(0)},
 	keyShareGroupDescribe:      {strs(), fix(1)},
 	keyShareFetch: {
 		str(), str(), fix(16), fix(8).since(1), fix(2).since(2), // v0's partition limit is not served
 		list(fix(16), list(fix(4), list(fix(16), listOf(1)))), list(fix(16), listOf(4)),
 	},
+	keyStreamsGroupHeartbeat: {
+		str(), str(), fix(4), fix(4), str(), str(), fix(4),
+		maybe(fix(4), list(str(), strs(), strs(), topicInfos, strs(), topicInfos, list(listOf(2), listOf(2), listOf(2)))),
+		list(str(), listOf(4)).orNull(0), list(str(), listOf(4)).orNull(0), list(str(), listOf(4)).orNull(0), str(), maybe(str(), fix(2)),
+		list(str(), str()).orNull(0), list(str(), fix(12)).orNull(0), list(str(), fix(12)).orNull(0), fix(1),
+	},
+	keyStreamsGroupDescribe: {strs(), fix(1), fix(1).since(1)},
 	keyShareAcknowledge:     {str(), str(), fix(4), fix(1).since(2), list(fix(16), list(fix(4), list(fix(16), listOf(1))))},
-	keyDescribeShareOffsets: {list(str(), list(str(), listOf(4)))},
+	keyDescribeShareOffsets: {list(str(), list(str(), listOf(4)).orNull(0))},
 	keyAlterShareOffsets:    {str(), list(str(), list(fix(12)))},
 	keyDeleteShareOffsets:   {str(), list(str())},
+	keyHeartbeat:            {str(), fix(4), str(), str().since(3)},
+	keySaslHandshake:        {str()},
+	keySaslAuthenticate:     {raw()},
+	keyApiVersions:          {str().since(3), str().since(3), str().since(5), fix(4).since(5)},
+	keyInitProducerID:       {str(), fix(4), fix(8).since(3), fix(2).since(3), fix(2).since(6)},
+	keyAddOffsetsToTxn:      {str(), fix(8), fix(2), str()},
+	keyEndTxn:               {str(), fix(8), fix(2), fix(1)},
+	keyDescribeAcls:         {fix(1), str(), fix(1).since(1), str(), str(), fix(2)},
+	keyRenewDelegationToken: {raw(), fix(8)},
+	keyExpireToken:          {raw(), fix(8)},
+	keyDescribeCluster:      {fix(1), fix(1).since(1), fix(1).since(2)},
+	keyUnregisterBroker:     {fix(4)},
+	keyGetTelemetry:         {fix(16)},
+	keyRemoveRaftVoter:      {str(), fix(4), fix(16)},
 }
 
 // checkBody walks a request's body as far as its arrays go.
@@ -152,6 +181,7 @@ func checkBody(key, version int16, body []byte) error {
 	}
 	w := newWalker(key, version, body)
 	w.fields(shape)
+	w.tags(shape)
 	if w.left < 0 {
 		return fmt.Errorf("%w: arrays of more than %d elements", wire.ErrMalformed, maxElements)
 	}
@@ -198,9 +228,17 @@ func (w *walker) field(f *field) {
 			w.span(int64(w.r.Int16()))
 		}
 	case blob:
-		w.span(w.length())
+		n := w.length()
+		w.nulls(f, n)
+		w.span(n)
 	case array:
 		w.array(f)
+	case optional:
+		if w.r.Int8() >= 0 {
+			w.fields(f.elements)
+			w.tags(f.elements)
+		}
+	case tagged: // see tags
 	}
 }
 
@@ -211,6 +249,15 @@ func (w *walker) length() int64 {
 	return int64(w.r.Int32())
 }
 
+// nulls refuses a null where there may be none. A text that is null kmsg refuses itself.
+func (w *walker) nulls(f *field, n int64) {
+	if n < 0 && (f.null == 0 || w.version < f.null-1) {
+		w.bad()
+	}
+}
+
+func (w *walker) bad() { w.r.Span(len(w.r.Src) + 1) }
+
 func (w *walker) span(n int64) {
 	if n > 0 {
 		w.r.Span(int(n))
@@ -219,13 +266,14 @@ func (w *walker) span(n int64) {
 
 func (w *walker) array(f *field) {
 	n := w.length()
+	w.nulls(f, n)
 	if n <= 0 {
 		return
 	}
 	// What is not there is not walked: the count alone decides nothing.
 	if n > int64(len(w.r.Src)) || n > int64(w.left) {
 		w.left = min(w.left, int(maxElements-n))
-		w.r.Span(len(w.r.Src) + 1)
+		w.bad()
 		return
 	}
 	w.left -= int(n)
@@ -233,7 +281,7 @@ func (w *walker) array(f *field) {
 		switch {
 		case f.elements != nil:
 			w.fields(f.elements)
-			w.tags()
+			w.tags(f.elements)
 		case f.size > 0:
 			w.r.Span(f.size)
 		default:
@@ -242,14 +290,18 @@ func (w *walker) array(f *field) {
 	}
 }
 
-// tags steps over an element's tag section; each tag counts as an element, for kmsg keeps the unknown ones.
-func (w *walker) tags() {
+// tags steps over a tag section; each tag counts as an element, for kmsg keeps the unknown ones.
+func (w *walker) tags(fields []field) {
 	if !w.flexible {
 		return
 	}
 	for n := w.r.Uvarint(); n > 0 && w.r.Ok() && w.left >= 0; n-- {
 		w.left--
-		w.r.Uvarint()
+		tag := w.r.Uvarint()
+		if slices.ContainsFunc(fields, func(f field) bool { return f.kind == tagged && f.tag == tag && w.version < f.from }) {
+			w.bad()
+			return
+		}
 		w.r.Span(int(w.r.Uvarint()))
 	}
 }

@@ -57,7 +57,19 @@ func fill(rnd *rand.Rand, v reflect.Value) {
 	}
 }
 
-// TestShapes walks requests of every served key and version: each must be walked to its end, tags excepted.
+// untagged takes the tags out that kmsg writes in versions that do not have them.
+func untagged(r *kmsg.FetchRequest) {
+	r.ReplicaState = kmsg.NewFetchRequestReplicaState()
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			p := &r.Topics[i].Partitions[j]
+			clean := kmsg.NewFetchRequestTopicPartition()
+			p.ReplicaDirectoryID, p.HighWatermark = clean.ReplicaDirectoryID, clean.HighWatermark
+		}
+	}
+}
+
+// TestShapes walks requests of every served key and version: each must be walked to its end.
 func TestShapes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for key, shape := range shapes {
@@ -69,22 +81,76 @@ func TestShapes(t *testing.T) {
 			for range 200 {
 				req := kmsg.RequestForKey(key)
 				fill(rnd, reflect.ValueOf(req).Elem())
+				if fetch, ok := req.(*kmsg.FetchRequest); ok && version < 18 {
+					untagged(fetch)
+				}
 				req.SetVersion(version)
 				body := req.AppendTo(nil)
 				if err := checkBody(key, version, body); err != nil {
 					t.Fatalf("%s v%d: %v: % x", kmsg.NameForKey(key), version, err, body)
 				}
-				if key == keyDescribeTopicPartitions {
-					continue // a nullable struct without arrays follows, which is not walked
-				}
 				w := newWalker(key, version, body)
 				w.fields(shape)
-				w.tags()
+				w.tags(shape)
 				if len(w.r.Src) != 0 || !w.r.Ok() {
 					t.Fatalf("%s v%d: %d bytes left of %d", kmsg.NameForKey(key), version, len(w.r.Src), len(body))
 				}
 			}
 		}
+	}
+}
+
+// TestShapesAreThere: a request whose shape is not in the table would be decoded without a look at what it claims.
+func TestShapesAreThere(t *testing.T) {
+	for key := range startBroker(t, t.TempDir()).apis {
+		if _, ok := shapes[key]; !ok {
+			t.Errorf("%s is in no shape", kmsg.NameForKey(key))
+		}
+	}
+}
+
+// TestNullsAndTags: what the protocol does not have is refused, in the versions that do not have it.
+func TestNullsAndTags(t *testing.T) {
+	fetch := func(change func(*kmsg.FetchRequest)) *kmsg.FetchRequest {
+		req := kmsg.NewPtrFetchRequest()
+		req.Topics = []kmsg.FetchRequestTopic{{Partitions: []kmsg.FetchRequestTopicPartition{kmsg.NewFetchRequestTopicPartition()}}}
+		change(req)
+		return req
+	}
+	for _, tc := range []struct {
+		what    string
+		req     kmsg.Request
+		version int16
+		refused bool
+	}{
+		{"topics that may be null", kmsg.NewPtrMetadataRequest(), 1, false},
+		{"topics that may be null in the next version", kmsg.NewPtrMetadataRequest(), 0, true},
+		{"records that are null", &kmsg.ProduceRequest{Topics: []kmsg.ProduceRequestTopic{{Partitions: []kmsg.ProduceRequestTopicPartition{{}}}}}, 12, false},
+		{"a tag of this version", fetch(func(r *kmsg.FetchRequest) { r.ReplicaState.ID = 5 }), 15, false},
+		{"a tag of the next version", fetch(func(r *kmsg.FetchRequest) { r.UnknownTags.Set(1, []byte{0}) }), 14, true},
+		{"a partition's tag of the next version", fetch(func(r *kmsg.FetchRequest) { r.Topics[0].Partitions[0].UnknownTags.Set(1, make([]byte, 8)) }), 17, true},
+		{"a tag that nobody knows", fetch(func(r *kmsg.FetchRequest) { r.UnknownTags.Set(77, []byte{0}) }), 14, false},
+	} {
+		tc.req.SetVersion(tc.version)
+		body := tc.req.AppendTo(nil)
+		if tc.req.Key() == keyMetadata && tc.version == 0 {
+			body = []byte{255, 255, 255, 255} // kmsg writes none
+		}
+		if err := checkBody(tc.req.Key(), tc.version, body); (err != nil) != tc.refused {
+			t.Errorf("%s: %v", tc.what, err)
+		}
+	}
+}
+
+// TestTagsAreBounded: kmsg keeps those that it does not know, also behind the last field.
+func TestTagsAreBounded(t *testing.T) {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.SetVersion(4)
+	for i := range uint32(maxElements + 1) {
+		req.UnknownTags.Set(100+i, nil)
+	}
+	if err := checkBody(keyHeartbeat, 4, req.AppendTo(nil)); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("got %v, want ErrMalformed", err)
 	}
 }
 

@@ -257,8 +257,9 @@ const sampled = 12
 
 func chosen(all []mutation, rnd *rand.Rand, wanted func(string) bool) []mutation {
 	if long() {
-		for range len(all) * pairShare() / 100 {
-			a, b := all[rnd.IntN(len(all))], all[rnd.IntN(len(all))]
+		single := len(all)
+		for range single * pairShare() / 100 {
+			a, b := all[rnd.IntN(single)], all[rnd.IntN(single)]
 			if a.change == nil || b.change == nil {
 				continue
 			}

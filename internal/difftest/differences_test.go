@@ -17,14 +17,10 @@ func differences() []difference {
 
 func generalDifferences() []difference {
 	const (
-		null      = "a null where the protocol has none"
 		noPart    = "a topic without partitions in a request"
-		tag       = "a tagged field that only newer versions have"
 		isolation = "an isolation level that there is not"
 	)
 	var all []difference
-	all = append(all, diff(-1, `=null (text|array)$`, `closed`, anything, null))
-	all = append(all, diff(1, `^(ReplicaState|Topics\[0\]\.Partitions\[0\]\.(ReplicaDirectoryID|HighWatermark))`, `closed`, anything, tag))
 	for _, key := range []int16{1, 2} {
 		all = append(all, diff(key, `^IsolationLevel=`, anything+`UNKNOWN_SERVER_ERROR`+anything, anything, isolation))
 	}

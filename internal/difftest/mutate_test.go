@@ -212,6 +212,7 @@ func (w walker) slice(at place, v reflect.Value, set func(string, any)) {
 	if v.Type().Elem().Kind() == reflect.Uint8 {
 		set("null", []byte(nil))
 		set("empty", []byte{})
+		broken(at, "null bytes", func(f reflect.Value) { f.SetBytes([]byte{}) }, func(f reflect.Value) { f.SetBytes([]byte("a")) }, 4, all)
 		set("garbage", []byte("\x00\x01\xffgarbage that means nothing, and is longer than any header could be, one would think"))
 		return
 	}
