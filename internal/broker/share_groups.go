@@ -23,16 +23,15 @@ type shareService struct {
 	states   *shareStates
 	sessions *sharesession.Cache
 
-	ctx  context.Context
-	stop context.CancelFunc
-	done sync.WaitGroup
-	kick chan struct{} // one slot: a lock ends earlier than was known
+	ctx   context.Context
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+	locks *lockClock
 
 	mu     sync.Mutex
 	closed bool
 	parts  map[shareKey]*sharePartition
 	owners uint64 // how many share-partitions there have been
-	next   time.Time
 }
 
 // shareKey names a partition as a group reads it.
@@ -51,7 +50,7 @@ const initRetry = 30 * time.Second
 
 func (b *Broker) openShares() {
 	s := &shareService{b: b, states: newShareStates(b.config, b.now, b.log), sessions: sharesession.New(func() int { return b.config().ShareSessions }),
-		kick: make(chan struct{}, 1), parts: map[shareKey]*sharePartition{}}
+		locks: newLockClock(), parts: map[shareKey]*sharePartition{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.states.open(b)
 	s.done.Go(s.expire)
@@ -290,6 +289,7 @@ func (s *shareService) expire() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		s.locks.begin()
 		now, next := s.b.now(), time.Time{}
 		for _, sp := range s.partitions() {
 			at, err := sp.expire(s.ctx, now)
@@ -301,36 +301,16 @@ func (s *shareService) expire() {
 			}
 		}
 		wait := time.Hour
-		if !next.IsZero() {
+		if next = s.locks.end(next); !next.IsZero() {
 			wait = max(next.Sub(s.b.now()), 0)
 		}
-		s.mu.Lock()
-		s.next = next
-		s.mu.Unlock()
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
-		case <-s.kick:
+		case <-s.locks.kick:
 		case <-s.ctx.Done():
 			return
 		}
-	}
-}
-
-// dueAt has the locks looked at by then.
-func (s *shareService) dueAt(at time.Time) {
-	s.mu.Lock()
-	earlier := s.next.IsZero() || at.Before(s.next)
-	if earlier {
-		s.next = at
-	}
-	s.mu.Unlock()
-	if !earlier {
-		return
-	}
-	select {
-	case s.kick <- struct{}{}:
-	default:
 	}
 }
 

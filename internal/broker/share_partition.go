@@ -300,7 +300,7 @@ func (sp *sharePartition) end(ctx context.Context, fn func(*sharepart.Partition)
 	sp.wakeLocked()
 	sp.mu.Unlock()
 	if locked {
-		sp.s.dueAt(at)
+		sp.s.locks.dueAt(at)
 	}
 	return sp.flush(ctx, upTo)
 }
