@@ -87,6 +87,8 @@ const (
 	errUnsupportedEndpoint      int16 = 115
 	errUnknownSubscription      int16 = 117
 	errTelemetryTooLarge        int16 = 118
+	errVoterNotFound            int16 = 127
 	errInvalidRegex             int16 = 128
 	errRebootstrapRequired      int16 = 129
+	errStreamsInvalidTopology   int16 = 130
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/streams"
 )
 
 // groupErrors are the error codes of what a group refuses.
@@ -36,6 +37,7 @@ var groupErrors = []struct {
 	{group.ErrUnsupportedAssignor, errUnsupportedAssignor},
 	{group.ErrInvalidRegex, errInvalidRegex},
 	{group.ErrUnsupportedVersion, errUnsupportedVersion},
+	{streams.ErrInvalidTopology, errStreamsInvalidTopology},
 }
 
 func groupCode(err error) int16 {

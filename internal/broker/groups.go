@@ -10,6 +10,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/coord/consumer"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/streams"
 )
 
 // errInvalidGroup: the name of a group is empty.
@@ -20,6 +21,8 @@ type groupService struct {
 	*coordinators[*groupCoordinator]
 	// formats are those of the records of every kind of group but the classic one.
 	formats []group.Format
+	// creations are topics of applications that could not be made.
+	creations creations
 }
 
 var groupsTopic = stateTopic{
@@ -47,6 +50,7 @@ func (b *Broker) groupFormats() []group.Format {
 	return []group.Format{
 		consumer.Format(b.newConsumerGroup),
 		b.shareFormat(),
+		streams.Format(b.newStreamsGroup),
 	}
 }
 
@@ -143,5 +147,7 @@ func (b *Broker) groupHandlers() []api {
 		on(0, 0, b.handleOffsetDelete),
 		on(0, 1, b.handleConsumerGroupHeartbeat),
 		on(0, 1, b.handleConsumerGroupDescribe),
+		on(0, 1, b.handleStreamsGroupHeartbeat),
+		on(0, 1, b.handleStreamsGroupDescribe),
 	}
 }

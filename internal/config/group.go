@@ -21,10 +21,12 @@ type Group struct {
 	DeadLetterTopic   string // empty: none
 	DeadLetterCopies  bool
 
-	StreamsInitialDelay time.Duration
-	StreamsStandby      int
-	StreamsRackTags     []string
-	StreamsAssignor     string
+	StreamsInitialDelay       time.Duration
+	StreamsStandby            int
+	StreamsRackTags           []string
+	StreamsAssignor           string
+	StreamsTaskOffsetInterval time.Duration
+	StreamsAcceptableLag      int64
 }
 
 // GroupTimes are what a group of one kind is told.
@@ -186,6 +188,7 @@ func ParseGroup(overrides map[string]string, b *Broker) Group {
 		DeadLetterTopic: v["errors.deadletterqueue.topic.name"], DeadLetterCopies: v["errors.deadletterqueue.copy.record.enable"] == "true",
 		StreamsInitialDelay: millis("streams.initial.rebalance.delay.ms"), StreamsStandby: int(num("streams.num.standby.replicas")),
 		StreamsRackTags: SplitList(v["streams.rack.aware.assignment.tags"]), StreamsAssignor: SplitList(v["streams.assignor.name"])[0],
+		StreamsTaskOffsetInterval: millis("streams.task.offset.interval.ms"), StreamsAcceptableLag: num("streams.acceptable.recovery.lag"),
 	}
 }
 

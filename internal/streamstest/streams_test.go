@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 )
@@ -90,11 +91,23 @@ func expected(all []event) results {
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	for name, start := range targets() {
-		t.Run(name, func(t *testing.T) { testStreams(t, start(t)) })
+		t.Run(name, func(t *testing.T) { testStreams(t, start(t), "classic") })
 	}
 }
 
-func testStreams(t *testing.T, g *target) {
+// TestStreamsGroup is TestStreams with the protocol of streams groups (KIP-1071), in which the broker makes the application's topics and shares its tasks out.
+func TestStreamsGroup(t *testing.T) {
+	t.Parallel()
+	for name, start := range targets() {
+		t.Run(name, func(t *testing.T) {
+			g := start(t)
+			testStreams(t, g, "streams")
+			g.checkGroup(t)
+		})
+	}
+}
+
+func testStreams(t *testing.T, g *target, protocol string) {
 	size := 300
 	if full() {
 		size = 2000
@@ -107,7 +120,7 @@ func testStreams(t *testing.T, g *target) {
 	}
 	states := []string{t.TempDir(), t.TempDir()}
 	begin := func(i int) *program {
-		return run(t, clientdrivers.Program("Streams.java"), g.addr, application, states[i])
+		return run(t, clientdrivers.Program("Streams.java"), g.addr, application, states[i], protocol)
 	}
 	var all []event
 	waves := 0
@@ -301,5 +314,28 @@ func (g *target) checkInternals(t *testing.T) {
 	starts.Each(func(o kadm.ListedOffset) { purged = purged || o.Offset > 0 })
 	if !purged {
 		t.Errorf("nothing of the repartition topic is deleted: %v", starts)
+	}
+}
+
+// checkGroup: the application was a streams group, whose members have all left.
+func (g *target) checkGroup(t *testing.T) {
+	t.Helper()
+	c := g.client(t)
+	req := kmsg.NewPtrStreamsGroupDescribeRequest()
+	req.Groups = []string{application}
+	resp, err := req.RequestWith(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := resp.Groups[0]
+	if d.ErrorCode != 0 || d.State != "Empty" || len(d.Members) != 0 || d.Topology == nil || len(d.Topology.Subtopologies) < 2 || d.Epoch < 4 {
+		t.Errorf("the group is %+v", d)
+	}
+	listed, err := kadm.NewClient(c).ListGroups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := listed[application]; l.GroupType != "streams" || l.ProtocolType != "streams" || l.State != "Empty" {
+		t.Errorf("listed as %+v", l)
 	}
 }

@@ -41,7 +41,8 @@ func startRewind(t *testing.T) *target {
 	args := []string{"broker", "--control", "--data-dir", dir, "--listen", freeport.Address(port), "--http-listen", "127.0.0.1:0"}
 	for _, kv := range []string{
 		"group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4", "log.retention.check.interval.ms=1000",
-		"auto.create.topics.enable=false",
+		"auto.create.topics.enable=false", "group.streams.initial.rebalance.delay.ms=0", "group.streams.min.session.timeout.ms=6000", "group.streams.session.timeout.ms=6000",
+		"group.streams.min.heartbeat.interval.ms=500", "group.streams.heartbeat.interval.ms=500",
 	} {
 		args = append(args, "--set", kv)
 	}

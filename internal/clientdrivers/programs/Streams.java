@@ -6,7 +6,7 @@ import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
 
 /**
- * A Kafka Streams application with state, exactly once: Streams ADDR APPLICATION STATE_DIR. It says "running" on its standard output once it is, and
+ * A Kafka Streams application with state, exactly once: Streams ADDR APPLICATION STATE_DIR PROTOCOL, where PROTOCOL is classic or streams. It says "running" on its standard output once it is, and
  * closes when its standard input ends.
  *
  * From orders (customer -> "number city") and payments (customer -> "number"), both partitioned by customer:
@@ -27,8 +27,11 @@ public class Streams {
         p.put("default.key.serde", Serdes.StringSerde.class);
         p.put("default.value.serde", Serdes.StringSerde.class);
         p.put("auto.offset.reset", "earliest");
-        p.put("session.timeout.ms", "6000"); // who was killed is missed soon
-        p.put("heartbeat.interval.ms", "500");
+        p.put("group.protocol", a[3]);
+        if (a[3].equals("classic")) { // of streams groups the broker says how long
+            p.put("session.timeout.ms", "6000"); // who was killed is missed soon
+            p.put("heartbeat.interval.ms", "500");
+        }
         p.put("fetch.max.wait.ms", "100");
         p.put("repartition.purge.interval.ms", "1000"); // its DeleteRecords come during the test
 

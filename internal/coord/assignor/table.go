@@ -178,3 +178,16 @@ func MemberOrder(ids []string, peak int) []string {
 	}
 	return slices.Concat(slots...)
 }
+
+// HashOrder is the order in which a HashMap goes through keys that were put into it in this order; capacity is what it was made for, 0: nothing was said.
+func HashOrder(keys []string, capacity int) []string {
+	size := 16
+	if capacity > 0 {
+		size = tableSize(float32(capacity))
+	}
+	t := newTable[string, struct{}](HashString, size)
+	for _, k := range keys {
+		t.put(k, struct{}{})
+	}
+	return t.keys()
+}

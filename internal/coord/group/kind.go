@@ -9,6 +9,7 @@ const (
 	TypeClassic  Type = "classic"
 	TypeConsumer Type = "consumer"
 	TypeShare    Type = "share"
+	TypeStreams  Type = "streams"
 )
 
 // Kind is the membership of a group: who its members are, what they are told, and what they may do with the group's offsets. It changes in Step and
