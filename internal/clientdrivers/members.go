@@ -34,13 +34,13 @@ type Membership struct {
 
 // Event is what a member did:
 //
-//	read TOPIC PARTITION OFFSET VALUE DELIVERIES   (0 outside share groups)
+//	read TOPIC PARTITION OFFSET VALUE DELIVERIES   (the value's first 80 bytes, printable; deliveries are 0 outside share groups)
 //	committed                      all that it has read so far
 //	uncommitted ERROR              what it has read since its last commit is not committed, and may come again
 //	assigned, revoked, lost TOPIC-PARTITION,...
 //	holds N                        of a share group, for good
 //	acknowledged TOPIC PARTITION OFFSET HOW DELIVERIES
-//	unacknowledged ERROR
+//	unsure TOPIC PARTITION OFFSET HOW DELIVERIES   the acknowledgement failed, or its answer was lost
 //	left                           it is no member any more
 //	failed ERROR
 type Event struct {

@@ -31,6 +31,9 @@ type kgoMember struct {
 	how    Membership
 	client *kgo.Client
 	leave  chan struct{}
+
+	mu     sync.Mutex
+	failed map[string]bool // partitions of a share group whose acknowledgements may have come to nothing
 }
 
 func startKgoHost(t *testing.T, listen func(Event)) *kgoHost {
@@ -107,7 +110,7 @@ func (m *kgoMember) options() []kgo.Opt {
 	opts := []kgo.Opt{kgo.SeedBrokers(strings.Split(m.how.Addr, ",")...), kgo.ClientID(m.name), kgo.ConsumeTopics(m.how.Topics...), kgo.Dialer(m.host.dial),
 		kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(time.Second)}
 	if m.how.Share {
-		return append(opts, kgo.ShareGroup(m.how.Group), kgo.ShareMaxRecords(int32(m.how.Batch)), kgo.ShareMaxRecordsStrict())
+		return append(opts, kgo.ShareGroup(m.how.Group), kgo.ShareMaxRecords(int32(m.how.Batch)), kgo.ShareMaxRecordsStrict(), kgo.ShareAckCallback(m.acknowledged))
 	}
 	told := func(what string) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, _ *kgo.Client, parts map[string][]int32) {
@@ -180,6 +183,15 @@ func (m *kgoMember) run() {
 	m.say("left")
 }
 
+func shown(value []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, string(value[:min(80, len(value))]))
+}
+
 func (m *kgoMember) leaving() bool {
 	select {
 	case <-m.leave:
@@ -196,7 +208,7 @@ func (m *kgoMember) poll(ctx context.Context) {
 	records := m.client.PollRecords(short, m.how.Batch).Records()
 	defer m.client.AllowRebalance()
 	for _, r := range records {
-		m.say("read", r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10), string(r.Value), strconv.Itoa(int(r.DeliveryCount())))
+		m.say("read", r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10), shown(r.Value), strconv.Itoa(int(r.DeliveryCount())))
 	}
 	if len(records) == 0 {
 		return
@@ -231,10 +243,31 @@ func (m *kgoMember) acknowledge(ctx context.Context, records []*kgo.Record) {
 		}
 	}
 	if err := m.client.FlushAcks(ctx); err != nil {
-		m.say("unacknowledged", err.Error())
+		m.say("failed", err.Error())
 		return
 	}
+	m.mu.Lock()
+	failed := m.failed
+	m.failed = nil
+	m.mu.Unlock()
 	for i, r := range records {
-		m.say("acknowledged", r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10), fates[i], strconv.Itoa(int(r.DeliveryCount())))
+		what := "acknowledged"
+		if failed[fmt.Sprintf("%s-%d", r.Topic, r.Partition)] {
+			what = "unsure"
+		}
+		m.say(what, r.Topic, strconv.Itoa(int(r.Partition)), strconv.FormatInt(r.Offset, 10), fates[i], strconv.Itoa(int(r.DeliveryCount())))
+	}
+}
+
+func (m *kgoMember) acknowledged(_ *kgo.Client, results kgo.ShareAckResults) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range results {
+		if r.Err != nil {
+			if m.failed == nil {
+				m.failed = map[string]bool{}
+			}
+			m.failed[fmt.Sprintf("%s-%d", r.Topic, r.Partition)] = true
+		}
 	}
 }

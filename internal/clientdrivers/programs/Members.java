@@ -64,7 +64,12 @@ public class Members {
         }
 
         void read(ConsumerRecord<String, String> r) {
-            say("read", r.topic(), r.partition(), r.offset(), r.value(), r.deliveryCount().map(Short::intValue).orElse(0));
+            say("read", r.topic(), r.partition(), r.offset(), shown(r.value()), r.deliveryCount().map(Short::intValue).orElse(0));
+        }
+
+        static String shown(String value) {
+            String text = value.substring(0, Math.min(80, value.length()));
+            return text.replaceAll("[^ -~]", "?");
         }
 
         String text(String field) { return how.get(field).asText(); }
@@ -149,7 +154,6 @@ public class Members {
 
         void work() throws Exception {
             try (KafkaShareConsumer<String, String> c = new KafkaShareConsumer<>(config, new StringDeserializer(), new StringDeserializer())) {
-                c.setAcknowledgementCommitCallback((offsets, e) -> { if (e != null) say("unacknowledged", offsets.keySet() + " " + e); });
                 c.subscribe(topics());
                 while (!leaving) {
                     ConsumerRecords<String, String> records = c.poll(Duration.ofMillis(100));
@@ -161,8 +165,12 @@ public class Members {
                     }
                     records.forEach(r -> c.acknowledge(r, fate(r)));
                     if (records.isEmpty()) continue;
-                    c.commitSync().forEach((tp, e) -> e.ifPresent(x -> say("unacknowledged", tp + " " + x)));
-                    records.forEach(r -> say("acknowledged", r.topic(), r.partition(), r.offset(), fate(r), r.deliveryCount().get()));
+                    Set<TopicPartition> failed = new HashSet<>();
+                    c.commitSync().forEach((tp, e) -> { if (e.isPresent()) failed.add(new TopicPartition(tp.topic(), tp.partition())); });
+                    for (ConsumerRecord<String, String> r : records) {
+                        boolean sure = !failed.contains(new TopicPartition(r.topic(), r.partition()));
+                        say(sure ? "acknowledged" : "unsure", r.topic(), r.partition(), r.offset(), fate(r).name(), r.deliveryCount().get());
+                    }
                 }
             }
         }

@@ -15,6 +15,10 @@ def say(*fields):
         print(*fields, sep="\t", flush=True)
 
 
+def shown(value):
+    return "".join(chr(b) if 32 <= b < 127 else "?" for b in value[:80])
+
+
 class Member(threading.Thread):
     def __init__(self, name, how):
         super().__init__(daemon=True)
@@ -51,7 +55,7 @@ class Member(threading.Thread):
             m = c.poll(0.1)
             if m is None or m.error():  # an error is tried again: the broker may be down
                 continue
-            say(self.name, "read", m.topic(), m.partition(), m.offset(), (m.value() or b"").decode(), 0)
+            say(self.name, "read", m.topic(), m.partition(), m.offset(), shown(m.value() or b""), 0)
             try:
                 c.commit(message=m, asynchronous=False)
                 say(self.name, "committed")
