@@ -21,6 +21,8 @@ type victim interface {
 	address() string
 	kill()
 	restart()
+	// dropped is how often it says in its log that it left out the marker of a transactional id in a partition of txnTopic.
+	dropped(id string, partition int32) int
 }
 
 // each runs a test on our broker, and on an Apache Kafka.
@@ -43,6 +45,17 @@ func startKafka(t *testing.T) victim {
 func (k *kafkaVictim) address() string { return k.c.Bootstrap(clustertest.Plaintext) }
 func (k *kafkaVictim) kill()           { k.t.Helper(); k.c.Kill(k.t, 1) }
 func (k *kafkaVictim) restart()        { k.t.Helper(); k.c.Restart(k.t, 1) }
+
+func (k *kafkaVictim) dropped(id string, partition int32) (n int) {
+	k.t.Helper()
+	for _, line := range k.c.Said(k.t, 1, "Couldn't find leader endpoint for partitions ") {
+		partitions, rest, _ := strings.Cut(line, " while trying to send transaction markers for ")
+		if strings.HasPrefix(rest, id+",") && strings.Contains(partitions, fmt.Sprintf("%s-%d", txnTopic, partition)) {
+			n++
+		}
+	}
+	return n
+}
 
 // ourVictim is our binary.
 type ourVictim struct {
@@ -119,6 +132,8 @@ func (v *ourVictim) start() error {
 }
 
 func (v *ourVictim) address() string { return v.addr }
+
+func (v *ourVictim) dropped(string, int32) int { return 0 }
 
 func (v *ourVictim) kill() {
 	if v.cmd == nil || v.cmd.Process == nil {

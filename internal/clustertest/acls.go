@@ -47,10 +47,13 @@ func (r Rule) builder() *kadm.ACLBuilder {
 func (c *Cluster) Allow(t testing.TB, rules ...Rule) {
 	t.Helper()
 	for _, r := range rules {
-		resp, err := c.adm.CreateACLs(t.Context(), r.builder())
-		for _, one := range resp {
-			err = errors.Join(err, one.Err)
-		}
+		err := Retried(t.Context(), func(ctx context.Context) error {
+			resp, err := c.adm.CreateACLs(ctx, r.builder())
+			for _, one := range resp {
+				err = errors.Join(err, one.Err)
+			}
+			return err
+		})
 		if err != nil {
 			t.Fatalf("allowing %+v: %v", r, err)
 		}
@@ -62,12 +65,17 @@ func (c *Cluster) Allow(t testing.TB, rules ...Rule) {
 func (c *Cluster) Revoke(t testing.TB, rules ...Rule) {
 	t.Helper()
 	for _, r := range rules {
-		resp, err := c.adm.DeleteACLs(t.Context(), r.builder())
-		for _, one := range resp {
-			if err = errors.Join(err, one.Err); len(one.Deleted) == 0 && err == nil {
-				err = errors.New("nobody has it")
+		again := false
+		err := Retried(t.Context(), func(ctx context.Context) error {
+			resp, err := c.adm.DeleteACLs(ctx, r.builder())
+			for _, one := range resp {
+				if err = errors.Join(err, one.Err); len(one.Deleted) == 0 && err == nil && !again {
+					err = errors.New("nobody has it")
+				}
 			}
-		}
+			again = true
+			return err
+		})
 		if err != nil {
 			t.Fatalf("revoking %+v: %v", r, err)
 		}
@@ -80,7 +88,14 @@ func (c *Cluster) settleACLs(t testing.TB) {
 	t.Helper()
 	c.settled++
 	topic := fmt.Sprintf("rules-%d", c.settled)
-	if _, err := c.adm.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+	err := Retried(t.Context(), func(ctx context.Context) error {
+		_, err := c.adm.CreateTopic(ctx, 1, 1, nil, topic)
+		if errors.Is(err, kerr.TopicAlreadyExists) { // made by a request whose answer was lost
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.nodes {

@@ -333,6 +333,21 @@ func (c *Cluster) await(t testing.TB, what string, ok func(context.Context) erro
 	}
 }
 
+// Said are the lines of a broker's log, of all its lives, that have a text in them.
+func (c *Cluster) Said(t testing.TB, id int32, text string) (lines []string) {
+	t.Helper()
+	all, err := os.ReadFile(c.node(t, id).logPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(all)) {
+		if strings.Contains(line, text) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
 // LogDir is where a broker keeps its partitions.
 func (c *Cluster) LogDir(t testing.TB, id int32) string {
 	t.Helper()

@@ -15,7 +15,8 @@ import (
 // MoveLeader makes a broker, which must be a replica, the leader of a partition, and returns when it is.
 func (c *Cluster) MoveLeader(t testing.TB, topic string, partition, to int32) {
 	t.Helper()
-	if err := c.moveLeader(t.Context(), topic, partition, to); err != nil {
+	err := Retried(t.Context(), func(ctx context.Context) error { return c.moveLeader(ctx, topic, partition, to) })
+	if err != nil {
 		t.Fatalf("moving the leader of %s/%d to %d: %v", topic, partition, to, err)
 	}
 	c.await(t, fmt.Sprintf("broker %d to lead %s/%d", to, topic, partition), func(ctx context.Context) error {
@@ -70,11 +71,7 @@ func (c *Cluster) elect(ctx context.Context, topic string, partition int32) erro
 // NextLeader moves the leader of a partition to the replica that comes after it, and tells which that is.
 func (c *Cluster) NextLeader(t testing.TB, topic string, partition int32) int32 {
 	t.Helper()
-	ps, err := c.partitions(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := ps[partition]
+	p := c.known(t, topic)[partition]
 	slices.Sort(p.Replicas)
 	to := p.Replicas[(slices.Index(p.Replicas, p.Leader)+1)%len(p.Replicas)]
 	c.MoveLeader(t, topic, partition, to)

@@ -69,7 +69,7 @@ func (m Meters) Since(before Meters) Meters {
 
 func (n *node) meter(bean string) (int64, error) {
 	u := url.URL{Scheme: "http", Host: freeport.Address(n.ports.meters), Path: "/" + bean, RawQuery: "Count"}
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get(u.String())
 	if err != nil {
 		return 0, err

@@ -83,7 +83,7 @@ func (c *Cluster) ends(t testing.TB, topic string, committed bool) []int64 {
 		return c.Offsets(t, topic, Latest)
 	}
 	var listed kadm.ListedOffsets
-	err := retried(t.Context(), func(ctx context.Context) (err error) {
+	err := Retried(t.Context(), func(ctx context.Context) (err error) {
 		listed, err = c.adm.ListCommittedOffsets(ctx, topic)
 		return cmp.Or(err, listed.Error())
 	})

@@ -17,7 +17,7 @@ func TestSecurity(t *testing.T) {
 	for _, l := range Logins() {
 		t.Run(l.String(), func(t *testing.T) {
 			k := c.Client(t, l, kgo.DefaultProduceTopic("guarded"))
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := k.ProduceSync(ctx, kgo.StringRecord("x")).FirstErr()
 			if l.Protocol == MutualTLS { // its name is the certificate's, which may do nothing
@@ -58,12 +58,15 @@ func fetch(t *testing.T, c *Cluster, l Login, n int) error {
 	t.Helper()
 	k := c.Client(t, l, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"guarded": {0: kgo.NewOffset().AtStart()}}))
 	defer k.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for got := 0; got < n; {
 		f := k.PollFetches(ctx)
-		if err := f.Err(); err != nil {
+		if err := f.Err(); err != nil && !Temporary(err) {
 			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		got += f.NumRecords()
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -23,26 +22,51 @@ const SegmentBytes = 20_000
 // out. The replication factor is that of the cluster, three at most.
 func (c *Cluster) CreateTiered(t testing.TB, topic string, partitions int32, config map[string]string) kadm.TopicID {
 	t.Helper()
-	resp, err := c.adm.CreateTopic(t.Context(), partitions, int16(min(len(c.nodes), 3)), tieredConfig(config), topic)
-	if err != nil {
-		t.Fatalf("creating %s: %v", topic, err)
-	}
-	c.awaitLeaders(t, topic)
-	return resp.ID
+	req := createRequest(topic, nil, tieredConfig(config))
+	req.Topics[0].NumPartitions, req.Topics[0].ReplicationFactor = partitions, int16(min(len(c.nodes), 3))
+	return c.create(t, req)
 }
 
 // CreateOn is CreateTiered with the brokers of each partition given, the preferred leader first.
 func (c *Cluster) CreateOn(t testing.TB, topic string, replicas [][]int32, config map[string]string) {
 	t.Helper()
-	req := createRequest(topic, replicas, tieredConfig(config))
-	resp, err := req.RequestWith(t.Context(), c.admin)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	c.create(t, createRequest(topic, replicas, tieredConfig(config)))
+}
+
+// create makes one topic, and returns once all brokers know its leaders.
+func (c *Cluster) create(t testing.TB, req *kmsg.CreateTopicsRequest) kadm.TopicID {
+	t.Helper()
+	topic := req.Topics[0].Topic
+	if _, err := c.partitions(t.Context(), topic); err == nil {
+		t.Fatalf("creating %s: it is there", topic)
 	}
+	err := Retried(t.Context(), func(ctx context.Context) error {
+		resp, err := req.RequestWith(ctx, c.admin)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+		}
+		if errors.Is(err, kerr.TopicAlreadyExists) { // made by a request whose answer was lost, or came too late
+			err = nil
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatalf("creating %s: %v", topic, err)
 	}
 	c.awaitLeaders(t, topic)
+	var id kadm.TopicID
+	err = Retried(t.Context(), func(ctx context.Context) error {
+		resp, err := metadataRequest(topic).RequestWith(ctx, c.admin)
+		if err != nil {
+			return err
+		}
+		id = resp.Topics[0].TopicID
+		return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	})
+	if err != nil {
+		t.Fatalf("the id of %s: %v", topic, err)
+	}
+	return id
 }
 
 func tieredConfig(more map[string]string) map[string]*string {
@@ -66,7 +90,7 @@ func (c *Cluster) Configure(t testing.TB, topic string, config map[string]string
 	for k, v := range config {
 		all = append(all, kadm.AlterConfig{Op: kadm.SetConfig, Name: k, Value: &v})
 	}
-	err := retried(t.Context(), func(ctx context.Context) error {
+	err := Retried(t.Context(), func(ctx context.Context) error {
 		resp, err := c.adm.AlterTopicConfigs(ctx, all, topic)
 		if err == nil {
 			_, err = resp.On(topic, nil)
@@ -84,7 +108,16 @@ func (c *Cluster) Configure(t testing.TB, topic string, config map[string]string
 // Delete removes a topic, and returns once no broker knows it.
 func (c *Cluster) Delete(t testing.TB, topic string) {
 	t.Helper()
-	if _, err := c.adm.DeleteTopic(t.Context(), topic); err != nil {
+	again := false
+	err := Retried(t.Context(), func(ctx context.Context) error {
+		_, err := c.adm.DeleteTopic(ctx, topic)
+		if again && errors.Is(err, kerr.UnknownTopicOrPartition) {
+			err = nil
+		}
+		again = true
+		return err
+	})
+	if err != nil {
 		t.Fatalf("deleting %s: %v", topic, err)
 	}
 	c.await(t, topic+" to be gone", func(ctx context.Context) error {
@@ -101,7 +134,7 @@ func (c *Cluster) DeleteRecords(t testing.TB, topic string, partition int32, to 
 	t.Helper()
 	var offsets kadm.Offsets
 	offsets.AddOffset(topic, partition, to, -1)
-	err := retried(t.Context(), func(ctx context.Context) error {
+	err := Retried(t.Context(), func(ctx context.Context) error {
 		resp, err := c.adm.DeleteRecords(ctx, offsets)
 		return cmp.Or(err, resp.Error())
 	})
@@ -160,21 +193,26 @@ func partitionsAt(ctx context.Context, at kmsg.Requestor, topic string) ([]kmsg.
 // Partitions tells how many a topic has.
 func (c *Cluster) Partitions(t testing.TB, topic string) int32 {
 	t.Helper()
-	ps, err := c.partitions(t.Context(), topic)
+	return int32(len(c.known(t, topic)))
+}
+
+// known is partitions, asked again while they are not known yet.
+func (c *Cluster) known(t testing.TB, topic string) (ps []kmsg.MetadataResponseTopicPartition) {
+	t.Helper()
+	err := Retried(t.Context(), func(ctx context.Context) (err error) {
+		ps, err = c.partitions(ctx, topic)
+		return err
+	})
 	if err != nil {
 		t.Fatalf("%s: %v", topic, err)
 	}
-	return int32(len(ps))
+	return ps
 }
 
 // Leader of a partition, -1 if it has none.
 func (c *Cluster) Leader(t testing.TB, topic string, partition int32) int32 {
 	t.Helper()
-	ps, err := c.partitions(t.Context(), topic)
-	if err != nil {
-		t.Fatalf("%s: %v", topic, err)
-	}
-	return ps[partition].Leader
+	return c.known(t, topic)[partition].Leader
 }
 
 // Special timestamps of ListOffsets.
@@ -189,7 +227,7 @@ const (
 func (c *Cluster) Offsets(t testing.TB, topic string, timestamp int64) []int64 {
 	t.Helper()
 	var o []int64
-	err := retried(t.Context(), func(ctx context.Context) (err error) {
+	err := Retried(t.Context(), func(ctx context.Context) (err error) {
 		o, err = c.offsets(ctx, topic, timestamp)
 		return err
 	})
@@ -197,27 +235,6 @@ func (c *Cluster) Offsets(t testing.TB, topic string, timestamp int64) []int64 {
 		t.Fatalf("offsets of %s for %d: %v", topic, timestamp, err)
 	}
 	return o
-}
-
-// askAgainFor is how long a cluster may say "not yet" to a question, as it does after an election.
-const askAgainFor = 30 * time.Second
-
-// retried asks until the answer is none of those that Kafka calls retriable.
-func retried(ctx context.Context, ask func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, askAgainFor)
-	defer cancel()
-	for {
-		err := ask(ctx)
-		var k *kerr.Error
-		if err == nil || !errors.As(err, &k) || !k.Retriable {
-			return err
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }
 
 func (c *Cluster) offsets(ctx context.Context, topic string, timestamp int64) ([]int64, error) {
@@ -245,7 +262,7 @@ func (c *Cluster) offsets(ctx context.Context, topic string, timestamp int64) ([
 func (c *Cluster) Committed(t testing.TB, group, topic string, partition int32) int64 {
 	t.Helper()
 	var resp kadm.OffsetResponses
-	err := retried(t.Context(), func(ctx context.Context) (err error) {
+	err := Retried(t.Context(), func(ctx context.Context) (err error) {
 		resp, err = c.adm.FetchOffsets(ctx, group)
 		return cmp.Or(err, resp.Error())
 	})
@@ -271,7 +288,7 @@ func (c *Cluster) ConfigureGroup(t testing.TB, group string, config map[string]s
 		r.Configs = append(r.Configs, one)
 	}
 	req.Resources = append(req.Resources, r)
-	err := retried(t.Context(), func(ctx context.Context) error {
+	err := Retried(t.Context(), func(ctx context.Context) error {
 		resp, err := req.RequestWith(ctx, c.admin)
 		if err == nil {
 			err = kerr.ErrorForCode(resp.Resources[0].ErrorCode)

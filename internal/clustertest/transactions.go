@@ -25,7 +25,7 @@ type Transactions struct {
 }
 
 // commandWait is for one command of the Java producer.
-const commandWait = 60 * time.Second
+const commandWait = 2 * time.Minute
 
 // Transactions starts the producer.
 func (c *Cluster) Transactions(t testing.TB) *Transactions {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/rewind-kafka/rewind/internal/clustertest"
@@ -90,7 +89,7 @@ func pollTo(t *testing.T, k *kgo.Client, got []*kgo.Record, n int) []*kgo.Record
 			t.Fatalf("stuck behind %d of %d records", len(got), n)
 		}
 		for _, e := range f.Errors() {
-			if !temporary(e.Err) {
+			if !clustertest.Temporary(e.Err) {
 				t.Fatal(e.Err)
 			}
 		}
@@ -103,6 +102,3 @@ func pollTo(t *testing.T, k *kgo.Client, got []*kgo.Record, n int) []*kgo.Record
 	}
 	return got
 }
-
-// temporary is what a client tells of and tries again by itself.
-func temporary(err error) bool { return kerr.IsRetriable(err) || kgo.IsRetryableBrokerErr(err) }

@@ -152,7 +152,7 @@ func firstSince(t *testing.T, p path, topic string, at int64) *kgo.Record {
 			t.Fatalf("%s: no record of %s from %d on", p.name, topic, at)
 		}
 		for _, e := range f.Errors() {
-			if !temporary(e.Err) {
+			if !clustertest.Temporary(e.Err) {
 				t.Fatalf("%s: %s from %d on: %v", p.name, topic, at, e.Err)
 			}
 		}
@@ -162,21 +162,30 @@ func firstSince(t *testing.T, p path, topic string, at int64) *kgo.Record {
 	}
 }
 
-// listed is ListOffsets' answer for partition 0, as text.
-func listed(t *testing.T, k *kgo.Client, topic string, at int64) string {
+// listed is ListOffsets' answer for partition 0, as text: the first that a client would not ask again after, on each path alike.
+func listed(t *testing.T, k *kgo.Client, topic string, at int64) (said string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
 	rt, rp := kmsg.NewListOffsetsRequestTopic(), kmsg.NewListOffsetsRequestTopicPartition()
 	rt.Topic, rp.Timestamp = topic, at
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, k)
+	err := clustertest.Retried(t.Context(), func(ctx context.Context) error {
+		resp, err := req.RequestWith(ctx, k)
+		if err != nil {
+			return err
+		}
+		p := resp.Topics[0].Partitions[0]
+		err = kerr.ErrorForCode(p.ErrorCode)
+		said = fmt.Sprintf("offset %d of epoch %d at %d, %v", p.Offset, p.LeaderEpoch, p.Timestamp, err)
+		if err != nil && !clustertest.Temporary(err) {
+			err = nil // an answer like another, to be compared
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatalf("offset of %s for %d: %v", topic, at, err)
 	}
-	p := resp.Topics[0].Partitions[0]
-	return fmt.Sprintf("offset %d of epoch %d at %d, %v", p.Offset, p.LeaderEpoch, p.Timestamp, kerr.ErrorForCode(p.ErrorCode))
+	return said
 }
