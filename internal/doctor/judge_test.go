@@ -16,7 +16,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/upstream"
 	"github.com/rewind-kafka/rewind/metadatatopic"
 )
