@@ -50,6 +50,7 @@ type Broker struct {
 	topics      *topics.Registry
 	logs        *logs
 	files       *partlog.Files
+	descriptors descriptors
 	producerIDs *producerIDs
 	sessions    *session.Cache
 	groups      *groupService
@@ -117,6 +118,9 @@ func newBroker(o Options) (*Broker, error) {
 	if b.fs == nil {
 		b.fs = vfs.Default
 	}
+	b.descriptors = processDescriptors()
+	b.files = partlog.NewFiles(b.descriptors.logs())
+	b.fs = b.files.FS(b.fs)
 	b.conf.Store(o.Config.Clone())
 	b.metrics = newMetrics(o.Registerer, b)
 	if o.RSM != nil {
@@ -155,7 +159,6 @@ func (b *Broker) open() error {
 	if b.topics, err = topics.Open(b.fs, b.fs.PathJoin(cfg.DataDir, "topics")); err != nil {
 		return err
 	}
-	b.files = partlog.NewFiles(maxOpenFiles)
 	if b.logs, err = b.openLogs(); err != nil {
 		return err
 	}
@@ -214,7 +217,7 @@ func (b *Broker) Start(ctx context.Context) error {
 func (b *Broker) Serve(listeners ...net.Listener) {
 	cfg := b.config()
 	lim := defaultLimits()
-	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, cfg.MaxConnections, cfg.ConnectionsMaxIdle
+	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, min(cfg.MaxConnections, b.descriptors.connections()), cfg.ConnectionsMaxIdle
 	b.server = newServer(b.apis, lim, b.log)
 	b.server.now = b.now
 	b.server.quotas = b.quotas.Meters
@@ -224,6 +227,7 @@ func (b *Broker) Serve(listeners ...net.Listener) {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	b.startBackground(ctx)
+	b.log.Info("file descriptors", "limit", b.descriptors.limit, "for.logs", b.descriptors.logs(), "connections", lim.connections)
 	for i, l := range listeners {
 		b.server.serve(l, b.doors[i])
 		if b.openToAll(b.doors[i], l.Addr()) {

@@ -55,15 +55,41 @@ func (b *Broker) ensureTopic(name string, partitions int32, configs map[string]s
 func (b *Broker) growTopic(name string, partitions int32) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
+	old := b.logs.topic(name)
+	if old == nil {
+		return fmt.Errorf("%w: %s", topics.ErrUnknown, name)
+	}
 	t, err := b.topics.SetPartitions(name, partitions)
 	if err != nil {
 		return err
 	}
-	tl, err := b.openTopic(&t, b.logs.topic(name), checkpoints{})
-	if tl != nil {
-		b.logs.put(name, tl)
+	tl, err := b.openTopic(&t, old, checkpoints{})
+	if err != nil {
+		return errors.Join(err, b.shrinkBack(&t, tl.parts, len(old.parts)))
 	}
-	return err
+	b.logs.put(name, tl)
+	return nil
+}
+
+// shrinkBack takes away what a growth made that got stuck: partitions are found by their place, so there are all of them or none.
+func (b *Broker) shrinkBack(t *topics.Topic, parts []*partition, before int) error {
+	var errs []error
+	for _, p := range parts[before:] {
+		errs = append(errs, p.log.Delete())
+	}
+	errs = append(errs, b.removeFolders(t, int32(before)))
+	_, err := b.topics.SetPartitions(t.Name, int32(before))
+	return errors.Join(append(errs, err)...)
+}
+
+// removeFolders takes away what is left of a topic's partitions from one on: those that could not be opened. A folder that stayed would be taken for a topic of
+// another broker's by a later start.
+func (b *Broker) removeFolders(t *topics.Topic, from int32) error {
+	var errs []error
+	for n := from; n < t.Partitions; n++ {
+		errs = append(errs, b.fs.RemoveAll(b.dir.PartitionPath(t.Name, n)))
+	}
+	return errors.Join(errs...)
 }
 
 // deleteTopic begins a deletion, after which the topic is gone for good, and takes the logs away. The remote objects follow in the background.
@@ -88,6 +114,7 @@ func (b *Broker) dropTopic(name string, tl *topicLogs) error {
 			}
 		}
 	}
+	errs = append(errs, b.removeFolders(&t, 0))
 	b.log.Info("topic deleted", "topic", name, "id", t.ID.String())
 	if b.groups != nil {
 		b.groups.topicDeleted(name)

@@ -67,6 +67,8 @@ func topicError(err error) int16 {
 		return errInvalidTopic
 	case errors.Is(err, config.ErrUnknownKey), errors.Is(err, config.ErrInvalidValue):
 		return errInvalidConfig
+	case errors.Is(err, partlog.ErrStorage):
+		return errStorage
 	}
 	return errUnknown
 }

@@ -55,7 +55,7 @@ func (l *localPart) Read(limit int, whole bool) wire.FetchPartition {
 				data.Records.Release()
 			}
 			l.logger.Error("aborted transactions cannot be told", "partition", l.tp.String(), "offset", l.offset, "err", err)
-			return failedPartition(l.tp.Partition, errUnknown)
+			return failedPartition(l.tp.Partition, readError(err))
 		}
 	}
 	return out

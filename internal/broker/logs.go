@@ -18,9 +18,6 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// maxOpenFiles bounds the segment files that all logs keep open together.
-const maxOpenFiles = 4096
-
 // partition is one partition that this node leads: every one that it has.
 type partition struct {
 	tp       remotestorage.TopicIDPartition

@@ -71,6 +71,14 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			}
 			return float64(b.sessions.Len())
 		}))
+		for use, n := range map[string]func() int{
+			"append": func() int { writers, _ := b.files.Open(); return writers },
+			"read":   func() int { _, readers := b.files.Open(); return readers },
+		} {
+			r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "broker", Name: "log_files_open",
+				Help: "Files that logs have open, by what for; process_open_fds has all descriptors.", ConstLabels: prometheus.Labels{"use": use}},
+				func() float64 { return float64(n()) }))
+		}
 	}
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ type site struct {
 	addr      string
 	httpAddr  string
 	configure []string
+	files     int // how many descriptors its processes may have; 0: as many as this one
 	last      *life
 
 	mu  sync.Mutex
@@ -96,6 +98,13 @@ func (s *site) args() []string {
 	return args
 }
 
+func (s *site) command() *exec.Cmd {
+	if s.files == 0 {
+		return exec.Command(brokerBinary, s.args()...)
+	}
+	return exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.files), brokerBinary}, s.args()...)...)
+}
+
 // life is one process of a site's broker.
 type life struct {
 	s     *site
@@ -109,7 +118,7 @@ type life struct {
 // start begins a life without waiting until it serves.
 func (s *site) start() *life {
 	s.t.Helper()
-	l := &life{s: s, cmd: exec.Command(brokerBinary, s.args()...), ready: make(chan error, 1), done: make(chan struct{})}
+	l := &life{s: s, cmd: s.command(), ready: make(chan error, 1), done: make(chan struct{})}
 	s.mu.Lock()
 	l.from = len(s.log)
 	s.mu.Unlock()

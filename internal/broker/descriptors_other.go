@@ -1,0 +1,5 @@
+//go:build !unix
+
+package broker
+
+func processDescriptors() descriptors { return limitedTo(anyNumber) }
