@@ -18,7 +18,7 @@ import (
 //	key                    the group, and for those of a member its id, for a regular expression its text
 //	epoch (3)              epoch of the group; tag 0: hash of the topics
 //	metadata (4)           the topics, as written before 4.1; only its tombstone is of interest
-//	member (5)             what a member says of itself; tag 0: what it brings of the classic protocol
+//	member (5)             what a member says of itself; tag 0: what it brings of the classic protocol, or null
 //	target epoch (6)       epoch of the target assignment; tag 0: when it was made
 //	target (7)             what a member is to have
 //	current (8)            what a member has and where it stands; tag 0 of each topic: since which epochs
@@ -96,6 +96,12 @@ func appendTag(b, field []byte) []byte {
 
 const noTags = 0
 
+// How a struct begins that is in a tagged field and may be null.
+const (
+	isNull  = 0
+	notNull = 1
+)
+
 func (r *epochRecord) encode(id string) group.Record {
 	out := group.Record{Key: key(keyEpoch, id)}
 	if r.value == nil {
@@ -130,10 +136,10 @@ func (r *memberRecord) encode(id string) group.Record {
 	b = kbin.AppendInt32(b, m.Rebalance)
 	b = appendOptional(b, m.Assignor)
 	if m.Classic == nil {
-		out.Value = append(b, noTags)
+		out.Value = appendTag(b, []byte{isNull}) // left out it would not be null, but a member of the classic protocol that offers nothing
 		return out
 	}
-	c := []byte{1} // it is not null
+	c := []byte{notNull}
 	c = kbin.AppendInt32(c, int32(m.Classic.Session.Milliseconds()))
 	c = kbin.AppendCompactArrayLen(c, len(m.Classic.Protocols))
 	for _, p := range m.Classic.Protocols {
@@ -384,7 +390,7 @@ func (r *reader) member(id string) *Member {
 	m.Topics = r.strings()
 	m.Regex, m.Rebalance, m.Assignor = r.optional(), r.Int32(), r.optional()
 	r.tags(func(f *reader) {
-		if f.Int8() < 0 {
+		if f.Uvarint() == isNull {
 			return
 		}
 		c := &Classic{Session: time.Duration(f.Int32()) * time.Millisecond}
