@@ -86,7 +86,7 @@ func TestReadsInFlightFollow(t *testing.T) {
 	h := &few{most: 1}
 	d, _ := resolving(t, b, dialOptions{Metrics: h, RemoteMaxPartitionFetchBytes: 1, Change: streams})
 	one, two := dialRaw(t, d, b), dialRaw(t, d, b)
-	if r := one.fetch(17, time.Second, at(topic.parts[0], 0)); nextOf(t, r[0]) != 10 {
+	if r := one.fetch(17, 10*time.Second, at(topic.parts[0], 0)); nextOf(t, r[0]) != 10 {
 		t.Fatal(brief(t, r[0]))
 	}
 	direct := d.Stats().DirectBytes

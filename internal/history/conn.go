@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -46,6 +47,8 @@ type Conn struct {
 	heldUntil time.Time       // the client is throttled
 	mixing    bool            // the last answer was put together
 
+	reading atomic.Int64 // partitions that are read directly
+
 	mu       sync.Mutex
 	parts    map[partKey]*partition
 	names    map[remotestorage.UUID]string
@@ -56,7 +59,7 @@ type Conn struct {
 
 	// watchMu is taken after a partition's mu, which is taken after mu.
 	watchMu  sync.Mutex
-	watching bool // refresh runs
+	watching bool // refresh runs, or has ended with the connection
 	swept    time.Time
 }
 
@@ -87,8 +90,15 @@ func (c *Conn) watch() {
 	c.watchMu.Lock()
 	defer c.watchMu.Unlock()
 	if !c.watching {
-		c.watching = true
+		c.watchingLocked(true)
 		c.running.Go(c.refresh)
+	}
+}
+
+func (c *Conn) watchingLocked(now bool) {
+	if c.watching != now {
+		c.watching = now
+		c.h.watching.Add(map[bool]int64{true: 1, false: -1}[now])
 	}
 }
 
@@ -106,6 +116,9 @@ func (c *Conn) Close() {
 		p.close()
 	}
 	c.running.Wait()
+	c.watchMu.Lock()
+	defer c.watchMu.Unlock()
+	c.watchingLocked(false)
 }
 
 // mixes says whether answers are put together now.

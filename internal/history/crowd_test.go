@@ -1,6 +1,7 @@
 package history
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,26 +84,79 @@ func TestACrowdIsNoStampede(t *testing.T) {
 	for _, p := range topic.parts {
 		waiting[dialRaw(t, d, b)] = p
 	}
-	for len(waiting) > 0 {
+	for deadline := time.Now().Add(time.Minute); len(waiting) > 0; {
 		var served []*rawClient
 		for c, p := range waiting {
 			if res := c.fetch(17, 300*time.Millisecond, at(p, 0)); nextOf(t, res[0]) > 0 {
 				served = append(served, c)
 			}
 		}
-		if len(served) == 0 || len(served) > most {
-			t.Fatalf("%d of %d were served", len(served), len(waiting))
+		if len(served) > most {
+			t.Fatalf("%d of %d were served at once", len(served), len(waiting))
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the turn of %d does not come", len(waiting))
 		}
 		for _, c := range served {
 			delete(waiting, c)
 			c.conn.Close()
 		}
-		for deadline := time.Now().Add(time.Minute); d.h.fallbacks.now() > 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("places are not given back")
+	}
+}
+
+// Where there is no memory for readers of all partitions, none of the connections goes without: who came first gives up what is more than its share.
+func TestMemoryIsSharedByConnections(t *testing.T) {
+	b := newFakeBroker(t)
+	topic := b.topic("history", 40)
+	for _, p := range topic.parts {
+		b.history(p, 4, 50, 10, 1000)
+	}
+	// 64 readers and 16 more.
+	d, _ := resolving(t, b, dialOptions{Shared: true, MemoryBudget: 2 * 16 * 16 << 10, RemoteMaxPartitionFetchBytes: 1000, Change: func(o *Options) { o.MaxFallbacks = 1 }})
+	_, most := d.reader.Readers()
+	first := []*rawClient{dialRaw(t, d, b), dialRaw(t, d, b)}
+	next := make(map[*rawClient][]int64)
+	read := func(c *rawClient) (got int) {
+		if next[c] == nil {
+			next[c] = make([]int64, len(topic.parts))
+		}
+		var asks []ask
+		for i, p := range topic.parts {
+			asks = append(asks, at(p, next[c][i]))
+		}
+		for _, r := range c.fetch(17, 500*time.Millisecond, asks...) {
+			if n := nextOf(t, r); n > 0 {
+				next[c][r.Partition], got = n, got+1
+			}
+		}
+		return got
+	}
+	until := func(what string, reached func() bool, clients ...*rawClient) {
+		t.Helper()
+		for deadline := time.Now().Add(15 * time.Second); !reached(); {
+			if now, _ := d.reader.Readers(); time.Now().After(deadline) {
+				t.Fatalf("%s: %d of %d readers", what, now, most)
+			}
+			for _, c := range clients {
+				read(c)
 			}
 		}
 	}
+	until("the first two take all", func() bool { now, _ := d.reader.Readers(); return now == 2*len(topic.parts) }, first...)
+	third := dialRaw(t, d, b)
+	until("a third has its share", func() bool {
+		return !slices.ContainsFunc(d.reading(), func(n int64) bool { return n < int64(most/3)-1 || n > int64(most/3) }) && len(d.reading()) == 3
+	}, append(first, third)...)
+}
+
+// reading is how many partitions each connection reads.
+func (d *testDialer) reading() (all []int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.conns {
+		all = append(all, c.reading.Load())
+	}
+	return all
 }
 
 // letTryAgain ends the time for which partitions without memory are left to the broker.
@@ -118,12 +172,6 @@ func (d *testDialer) letTryAgain() {
 		}
 		c.mu.Unlock()
 	}
-}
-
-func (f *fallbacks) now() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.taken
 }
 
 // endings counts readings that ended for lack of memory.

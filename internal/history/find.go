@@ -21,8 +21,6 @@ const (
 	factsKept = 5 * time.Second
 	// notReadyFor is how long a partition of which the resolver does not know enough, or that was one too many to be read, is left to the broker: it may take its time to find that out.
 	notReadyFor = time.Second
-	// crowdedFor is how long a partition for which there was no memory is left to the broker: its next reader would wait as the last one did.
-	crowdedFor = 10 * time.Second
 )
 
 // errOff: history is not read here just now.
@@ -50,10 +48,16 @@ func (p *partition) route(d *demand) {
 	f := finding{questionOf(p.want, d.committed()), c.h.opts.Offer && d.capable && asksLocation(p)}
 	tp, named := c.topic(p.key)
 	if p.direct != nil {
-		if !f.offer && p.goesOnLocked(tp) {
+		switch {
+		case f.offer || !p.goesOnLocked(tp):
+			p.endLocked()
+		case c.hasTooMany():
+			p.endLocked()
+			c.hooks.Ended(ReasonCrowded, false)
+			p.crowdedLocked()
+		default:
 			return
 		}
-		p.endLocked()
 	}
 	if h := p.held; h != nil && h.part.Location != nil && (!f.offer || !p.mayReadLocked(tp)) {
 		p.held = nil // was found for somebody else, as it were
@@ -236,11 +240,14 @@ func (p *partition) setFactsLocked(f resolve.Facts) {
 // openLocked begins direct reading, if that may be.
 func (p *partition) openLocked(f *finding, res found) error {
 	p.setFactsLocked(res.facts)
+	if p.c.hasItsShare() {
+		return remote.ErrCrowded
+	}
 	done, ok := p.c.hooks.Begin()
 	if !ok {
 		return errEnough
 	}
-	reader, ok := p.c.h.opts.Reader.TryOpen(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res))
+	reader, ok := p.c.h.opts.Reader.TryOpen(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res), p.leave)
 	if !ok {
 		done()
 		return remote.ErrCrowded
@@ -249,6 +256,7 @@ func (p *partition) openLocked(f *finding, res found) error {
 		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
 		tp: res.q.TP, leader: res.facts.LeaderEpoch,
 	}
+	p.c.reading.Add(1)
 	p.c.watch()
 	return nil
 }

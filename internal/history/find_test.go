@@ -79,7 +79,7 @@ func TestTailIsTheBrokers(t *testing.T) {
 		for i := range 5 {
 			next := p.hw
 			b.append(p, batchOf(0, next, 3, 100))
-			if res := c.fetch(17, time.Second, at(p, next)); nextOf(t, res[0]) != next+3 {
+			if res := c.fetch(17, 10*time.Second, at(p, next)); nextOf(t, res[0]) != next+3 {
 				t.Fatalf("fetch %d: %s", i, brief(t, res[0]))
 			}
 		}
@@ -110,7 +110,7 @@ func TestReadIsAskedOfTheCluster(t *testing.T) {
 		}
 		// Another principal on the same connection: what was known of the first is forgotten.
 		c.login("alice")
-		if res := c.fetch(17, time.Second, at(p, 0)); nextOf(t, res[0]) != 10 {
+		if res := c.fetch(17, 10*time.Second, at(p, 0)); nextOf(t, res[0]) != 10 {
 			t.Errorf("error %d", res[0].ErrorCode)
 		}
 		if n := b.now(&b.asked); n != 2 {
@@ -209,25 +209,25 @@ func TestResolvedEpochs(t *testing.T) {
 		o.RemoteMaxPartitionFetchBytes = 1
 		d, r := resolving(t, b, o)
 		c := dialRaw(t, d, b)
-		if res := c.fetch(17, time.Second, ask{p, 0, 3, -1}); nextOf(t, res[0]) != 10 {
+		if res := c.fetch(17, 10*time.Second, ask{p, 0, 3, -1}); nextOf(t, res[0]) != 10 {
 			t.Fatalf("%s", brief(t, res[0]))
 		}
 		before := b.now(&b.fetches)
-		if res := c.fetch(17, time.Second, ask{p, 10, 3, 3}); nextOf(t, res[0]) != 20 || b.now(&b.fetches) != before {
+		if res := c.fetch(17, 10*time.Second, ask{p, 10, 3, 3}); nextOf(t, res[0]) != 20 || b.now(&b.fetches) != before {
 			t.Errorf("%d fetches by the broker", b.now(&b.fetches)-before)
 		}
 		if res := c.fetch(17, time.Second, ask{p, 20, 4, 3}); res[0].ErrorCode != 75 || r.count(&r.moved) != 1 {
 			t.Errorf("error %d, moved %d times", res[0].ErrorCode, r.count(&r.moved))
 		}
 		// The leader moves while a segment is being read.
-		if res := c.fetch(17, time.Second, ask{p, 20, 3, 3}); nextOf(t, res[0]) != 30 {
+		if res := c.fetch(17, 10*time.Second, ask{p, 20, 3, 3}); nextOf(t, res[0]) != 30 {
 			t.Fatalf("%s", brief(t, res[0]))
 		}
 		b.set(func() { p.epoch = 4 })
 		if res := c.fetch(17, time.Second, ask{p, 30, 3, 3}); res[0].ErrorCode != 74 || res[0].CurrentLeader.LeaderEpoch != 4 || r.count(&r.moved) != 2 {
 			t.Errorf("error %d, moved %d times", res[0].ErrorCode, r.count(&r.moved))
 		}
-		if res := c.fetch(17, time.Second, ask{p, 30, 4, -1}); nextOf(t, res[0]) != 40 {
+		if res := c.fetch(17, 10*time.Second, ask{p, 30, 4, -1}); nextOf(t, res[0]) != 40 {
 			t.Errorf("%s", brief(t, res[0]))
 		}
 		// An epoch before the offset that the lineage contradicts.
@@ -248,7 +248,7 @@ func TestResolvedOffsetsStayTrue(t *testing.T) {
 	c := dialRaw(t, d, b)
 	c.fetch(17, time.Second, at(p, 0))
 	b.set(func() { p.hw, p.lso, p.logStart = 5000, 4000, 5 })
-	if res := c.fetch(17, time.Second, at(p, 10))[0]; res.HighWatermark != 5000 || res.LastStableOffset != 4000 || res.LogStartOffset != 5 || nextOf(t, res) != 20 {
+	if res := c.fetch(17, 10*time.Second, at(p, 10))[0]; res.HighWatermark != 5000 || res.LastStableOffset != 4000 || res.LogStartOffset != 5 || nextOf(t, res) != 20 {
 		t.Errorf("%d, %d, %d", res.HighWatermark, res.LastStableOffset, res.LogStartOffset)
 	}
 	b.set(func() { p.logStart = 100 })
@@ -258,7 +258,7 @@ func TestResolvedOffsetsStayTrue(t *testing.T) {
 	if res := c.fetch(17, time.Second, at(p, 50))[0]; res.ErrorCode != 1 {
 		t.Errorf("below the log start: error %d", res.ErrorCode)
 	}
-	if res := c.fetch(17, time.Second, at(p, 100))[0]; nextOf(t, res) != 110 {
+	if res := c.fetch(17, 10*time.Second, at(p, 100))[0]; nextOf(t, res) != 110 {
 		t.Errorf("%s", brief(t, res))
 	}
 }
@@ -330,11 +330,11 @@ func TestResolverNotReady(t *testing.T) {
 			}
 		})
 		served := b.now(&b.served)
-		if res = c.fetch(17, time.Second, at(p, 500)); nextOf(t, res[0]) != 1000 || b.now(&b.served) == served {
+		if res = c.fetch(17, 10*time.Second, at(p, 500)); nextOf(t, res[0]) != 1000 || b.now(&b.served) == served {
 			t.Errorf("next %d", nextOf(t, res[0]))
 		}
 		served = b.now(&b.served)
-		if res = c.fetch(17, time.Second, at(p, 1000)); nextOf(t, res[0]) == 0 || b.now(&b.served) != served || d.Stats().Fallbacks > 0 {
+		if res = c.fetch(17, 10*time.Second, at(p, 1000)); nextOf(t, res[0]) == 0 || b.now(&b.served) != served || d.Stats().Fallbacks > 0 {
 			t.Errorf("%+v", d.Stats())
 		}
 	})
@@ -368,8 +368,8 @@ func TestSlowSearch(t *testing.T) {
 			t.Error("records")
 		}
 		close(let)
-		if res = c.fetch(17, 10*time.Second, at(slow, 20)); nextOf(t, res[0]) != 500 || d.Stats().UpstreamBytes > 1000 {
-			t.Errorf("next %d, %+v", nextOf(t, res[0]), d.Stats())
+		if c.readTo(17, slow, 20, 500); d.Stats().UpstreamBytes > 1000 {
+			t.Errorf("%+v", d.Stats())
 		}
 	})
 }
@@ -416,9 +416,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	b.history(old.parts[0], 1, 5, 10, 1000)
 	d, _ := resolving(t, b, dialOptions{})
 	c := dialRaw(t, d, b)
-	if res := c.fetch(12, time.Second, at(old.parts[0], 0)); nextOf(t, res[0]) != 50 {
-		t.Fatalf("%s", brief(t, res[0]))
-	}
+	c.readTo(12, old.parts[0], 0, 50)
 	b.set(func() { b.topics = nil })
 	if res := c.fetch(12, time.Second, at(old.parts[0], 50)); res[0].ErrorCode != 3 {
 		t.Errorf("error %d", res[0].ErrorCode)
@@ -426,9 +424,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	anew := b.topic("history", 1)
 	b.set(func() { anew.id[3] = 77 })
 	b.history(anew.parts[0], 1, 5, 7, 1000)
-	if res := c.fetch(12, time.Second, at(anew.parts[0], 0)); nextOf(t, res[0]) != 35 {
-		t.Errorf("next %d", nextOf(t, res[0]))
-	}
+	c.readTo(12, anew.parts[0], 0, 35)
 }
 
 // Aborted transactions go with direct reads of either isolation as a broker gives them.
@@ -453,7 +449,7 @@ func TestResolvedTransactions(t *testing.T) {
 	})
 }
 
-func brief(t *testing.T, p kmsg.FetchResponseTopicPartition) string {
+func brief(t testing.TB, p kmsg.FetchResponseTopicPartition) string {
 	t.Helper()
 	return fmt.Sprintf("partition %d: error %d, %d bytes, next %d", p.Partition, p.ErrorCode, len(p.RecordBatches), nextOf(t, p))
 }

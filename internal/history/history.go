@@ -69,7 +69,9 @@ type History struct {
 	fallbacks fallbacks
 	answers   *fetch.Memory // nil: no bound
 	// mixing is how many connections had their last answer put together.
-	mixing   atomic.Int64
+	mixing atomic.Int64
+	// watching is how many look after partitions that are read directly, or would be.
+	watching atomic.Int64
 	counters counters
 }
 

@@ -133,7 +133,7 @@ func TestIdlePartitions(t *testing.T) {
 			t.Fatal("it is kept")
 		}
 	}
-	if r := c.fetch(12, time.Second, at(topic.parts[1], 10)); nextOf(t, r[0]) != 20 {
+	if r := c.fetch(12, 10*time.Second, at(topic.parts[1], 10)); nextOf(t, r[0]) != 20 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -66,7 +66,7 @@ func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResp
 		p.served = questionOf(part, d.committed())
 		return errEnough
 	}
-	reader, ok := p.c.h.opts.Reader.TryOpen(tp, part.FetchOffset, q.resolver(first))
+	reader, ok := p.c.h.opts.Reader.TryOpen(tp, part.FetchOffset, q.resolver(first), nil)
 	if !ok {
 		done()
 		p.served = questionOf(part, d.committed())
@@ -76,6 +76,7 @@ func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResp
 		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: d.committed(), epoch: part.CurrentLeaderEpoch,
 		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(),
 	}
+	p.c.reading.Add(1)
 	p.c.watch()
 	return nil
 }

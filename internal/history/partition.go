@@ -2,7 +2,6 @@ package history
 
 import (
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -166,6 +165,7 @@ func (p *partition) endLocked() {
 		return
 	}
 	p.direct = nil
+	p.c.reading.Add(-1)
 	p.c.running.Go(func() {
 		d.cancel()
 		d.reader.Close()
@@ -210,14 +210,6 @@ func (p *partition) available() (int, bool) {
 	return 0, false
 }
 
-// brokersLocked leaves the question that direct reading came to an end with to the broker. One for which there was only no memory is among those that fall back, of which the
-// broker bears so many at once; without a Resolver that is not counted.
-func (p *partition) brokersLocked(q question, err error) {
-	if p.c.h.opts.Resolver == nil || !errors.Is(err, remote.ErrCrowded) {
-		p.served = q
-	}
-}
-
 // brought is what the broker has sent for a demand and the client has not taken.
 func (p *partition) brought(d *demand) (int, bool) {
 	p.mu.Lock()
@@ -249,17 +241,6 @@ func (p *partition) ended(err error) {
 	if d != nil {
 		p.c.tail.kick(d)
 	}
-}
-
-// crowdedLocked leaves the partition to the broker until there may be memory again. Who found none at the same moment comes back at another.
-func (p *partition) crowdedLocked() {
-	until := time.Now().Add(crowdedFor/2 + rand.N(crowdedFor))
-	if p.c.h.opts.Resolver == nil {
-		p.tryAgain = until
-		return
-	}
-	p.crowded = until
-	p.queueLocked()
 }
 
 // read gives the partition's part of an answer.

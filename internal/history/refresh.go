@@ -62,7 +62,7 @@ func (c *Conn) refresh() {
 // unwatched says that refresh is about to end. What began since it looked is looked after.
 func (c *Conn) unwatched() bool {
 	c.watchMu.Lock()
-	c.watching = false
+	c.watchingLocked(false)
 	c.watchMu.Unlock()
 	if _, busy := c.sweep(); !busy {
 		return true
@@ -70,7 +70,7 @@ func (c *Conn) unwatched() bool {
 	c.watchMu.Lock()
 	defer c.watchMu.Unlock()
 	was := c.watching
-	c.watching = true
+	c.watchingLocked(true)
 	return was // another one began meanwhile
 }
 

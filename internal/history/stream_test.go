@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/session"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -336,8 +337,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		next = nextOf(t, res[0])
 	}
-	held := d.h.answers.Grant() // as an answer that nobody takes
-	held.Reserve(100_000)
+	held := wholeGrant(t, d.h.answers, 100_000) // as an answer that nobody takes
 	for next := int64(0); next < 500; {
 		res := c.fetch(12, 10*time.Second, at(p, next))
 		if n := len(res[0].RecordBatches); n > 64<<10 {
@@ -346,13 +346,18 @@ func TestAnswersAreBounded(t *testing.T) {
 		next = nextOf(t, res[0])
 	}
 	held.Release()
-	for deadline := time.Now().Add(10 * time.Second); ; { // the last answer is given back a moment after the client has it
-		g := d.h.answers.Grant()
-		all := g.Reserve(100_000) == 100_000
-		g.Release()
-		if all {
-			break
+	wholeGrant(t, d.h.answers, 100_000).Release()
+}
+
+// wholeGrant waits until all is there: the last answer is given back a moment after the client has it.
+func wholeGrant(t *testing.T, m *fetch.Memory, n int) *fetch.Grant {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		g := m.Grant()
+		if g.Reserve(n) == n {
+			return g
 		}
+		g.Release()
 		if time.Now().After(deadline) {
 			t.Fatal("not all is given back")
 		}

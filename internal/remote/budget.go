@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 	"weak"
 )
 
@@ -44,7 +45,7 @@ type member interface{ pressed() }
 // readerCost is what a reader takes beside its chunks: a goroutine's stack, its state, what it remembers of checked batches. freeReaders cost nothing: they are what
 // besides any budget is there.
 const (
-	readerCost  = 12 << 10
+	readerCost  = 16 << 10
 	freeReaders = 64
 )
 
@@ -112,7 +113,16 @@ func (b *Budget) InUse() int64 {
 
 // Acquire waits for n bytes, behind all who asked before. More than the whole budget is granted when nothing is in use. The caller holds nothing of
 // this budget that only it could give back.
-func (b *Budget) Acquire(ctx context.Context, n int64) error {
+func (b *Budget) Acquire(ctx context.Context, n int64) error { return b.acquire(ctx, n, patience{}) }
+
+// patience is how long somebody waits in the queue until it is asked whether to leave, time and again; the zero value waits for its turn.
+type patience struct {
+	left, again time.Duration
+	leave       func() bool
+}
+
+// acquire is Acquire, or ErrCrowded for one who leaves. Nobody loses a place in the queue by being asked.
+func (b *Budget) acquire(ctx context.Context, n int64, p patience) error {
 	if n <= 0 {
 		return errors.New("acquiring no memory")
 	}
@@ -134,10 +144,9 @@ func (b *Budget) Acquire(ctx context.Context, n int64) error {
 	if first {
 		b.press()
 	}
-	select {
-	case <-w.granted:
+	err := w.wait(ctx, p)
+	if err == nil {
 		return nil
-	case <-ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +162,37 @@ func (b *Budget) Acquire(ctx context.Context, n int64) error {
 		}
 	}
 	b.wakeLocked()
-	return ctx.Err()
+	return err
+}
+
+func (w *waiter) wait(ctx context.Context, p patience) error {
+	var over <-chan time.Time // never, without patience's end
+	var timer *time.Timer
+	if p.leave != nil {
+		timer = time.NewTimer(p.left)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for {
+		select {
+		case <-w.granted:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over:
+			if p.leave() {
+				return ErrCrowded
+			}
+			timer.Reset(p.again)
+		}
+	}
+}
+
+// readers tells how many there are, and how many there may be.
+func (b *Budget) readers() (now, most int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.members), freeReaders + int(b.limit/2/readerCost)
 }
 
 // TryAcquire takes n bytes if they are there and nobody waits. Idle chunks of a cache count as there.

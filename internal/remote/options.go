@@ -42,7 +42,7 @@ type Options struct {
 	Deadline time.Duration
 	// StallAfter: a consumer that leaves data untaken for so long has stalled; what was fetched for it goes to others who are short of memory.
 	StallAfter time.Duration
-	// Patience is how long a consumer is kept waiting because there is no memory for its reader: then reading ends with ErrCrowded, and it is to be read for elsewhere. 0:
+	// Patience is how long a consumer is kept waiting because there is no memory for its reader: then reading ends with ErrCrowded, and it is to be read for elsewhere (see TryOpen). 0:
 	// it waits for its turn, which comes.
 	Patience time.Duration
 	// Hedge asks a second time for a range that takes far longer than others, if the budget has room for it.

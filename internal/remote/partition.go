@@ -16,6 +16,7 @@ type PartitionReader struct {
 	r       *Reader
 	tp      remotestorage.TopicIDPartition
 	resolve ResolveFunc
+	leave   func() bool // see TryOpen
 	ctx     context.Context
 	cancel  context.CancelFunc
 	bell    chan struct{}  // rung when the pump has something to look at; holds one ring
@@ -68,13 +69,16 @@ type finding struct {
 
 func newPartitionReader(r *Reader, tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) *PartitionReader {
 	p := &PartitionReader{
-		r: r, tp: tp, resolve: resolve, next: offset, subs: map[int]func(){},
+		r: r, tp: tp, resolve: resolve, leave: anyway, next: offset, subs: map[int]func(){},
 		bell: make(chan struct{}, 1), ended: make(chan struct{}),
 		window: 1, wanted: r.opts.ReadAhead, active: true, lastTake: time.Now(), came: time.Now(), mostReady: maxReady,
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
+
+// anyway: there always is somewhere else to read from.
+func anyway() bool { return true }
 
 // endNow ends a reader whose pump was never started.
 func (p *PartitionReader) endNow(err error) {

@@ -187,7 +187,7 @@ func TestReadersCostMemory(t *testing.T) {
 		r := NewReader(Options{Budget: b, ChunkSize: 64 << 10})
 		var open []*PartitionReader
 		for {
-			p, ok := r.TryOpen(testTP, 0, w.resolve)
+			p, ok := r.TryOpen(testTP, 0, w.resolve, nil)
 			if !ok {
 				break
 			}
@@ -210,7 +210,7 @@ func TestReadersCostMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Release(b.Limit())
-		if _, ok := r.TryOpen(testTP, 0, w.resolve); !ok {
+		if _, ok := r.TryOpen(testTP, 0, w.resolve, nil); !ok {
 			t.Error("refused after all were closed")
 		}
 		r.Close()

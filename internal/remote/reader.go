@@ -39,33 +39,45 @@ func (r *Reader) MemoryLimit() int64 { return r.opts.Budget.Limit() }
 
 // Open starts reading at offset. With ReadAhead the first resolve and the first GET begin at once, else when the consumer first comes.
 func (r *Reader) Open(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) *PartitionReader {
-	p, _ := r.openIf(tp, offset, resolve, func(m member) bool { r.opts.Budget.join(m); return true })
+	p := newPartitionReader(r, tp, offset, resolve)
+	r.start(p, func(m member) bool { r.opts.Budget.join(m); return true })
 	return p
 }
 
-// TryOpen is Open, unless there are as many readers already as the budget bears: what a reader takes beside its chunks comes out of the budget, too.
-func (r *Reader) TryOpen(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc) (*PartitionReader, bool) {
-	return r.openIf(tp, offset, resolve, r.opts.Budget.tryJoin)
+// TryOpen is Open, unless there are as many readers already as the budget bears: what a reader takes beside its chunks comes out of the budget, too. When Options.Patience is over,
+// leave is asked whether there is somewhere else to read from; if not the reader keeps its place in the queue for memory, and asks again. Nil: there always is. It is called
+// without a lock.
+func (r *Reader) TryOpen(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc, leave func() bool) (*PartitionReader, bool) {
+	p := newPartitionReader(r, tp, offset, resolve)
+	if leave != nil {
+		p.leave = leave
+	}
+	if !r.start(p, r.opts.Budget.tryJoin) {
+		return nil, false
+	}
+	return p, true
 }
 
-func (r *Reader) openIf(tp remotestorage.TopicIDPartition, offset int64, resolve ResolveFunc, join func(member) bool) (*PartitionReader, bool) {
-	p := newPartitionReader(r, tp, offset, resolve)
+// Readers tells how many readers are open with this one's budget, and how many TryOpen allows.
+func (r *Reader) Readers() (now, most int) { return r.opts.Budget.readers() }
+
+func (r *Reader) start(p *PartitionReader, join func(member) bool) bool {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		p.endNow(ErrClosed)
-		return p, true
+		return true
 	}
 	if !join(p) {
 		r.mu.Unlock()
 		p.endNow(ErrCrowded)
-		return nil, false
+		return false
 	}
 	r.open[p] = struct{}{}
 	r.mu.Unlock()
 	r.opts.Budget.setActive(p, true)
 	go p.pump()
-	return p, true
+	return true
 }
 
 // giveChecker takes k back, without what it has looked at: its blocks are others' by the time that it is used again.

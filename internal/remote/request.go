@@ -77,25 +77,19 @@ func (p *PartitionReader) request() (asked bool) {
 
 // acquire waits for memory, as long as the consumer has patience.
 func (p *PartitionReader) acquire(n int64) error {
-	ctx := p.ctx
-	if patience := p.r.opts.Patience; patience > 0 {
+	var until patience
+	if most := p.r.opts.Patience; most > 0 {
 		p.mu.Lock()
-		left := patience
+		left := most
 		if !p.hungry.IsZero() {
 			left -= time.Since(p.hungry)
 		}
 		p.mu.Unlock()
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(left, patience/10)) // who has waited for other things may find memory at once
-		defer cancel()
+		until = patience{left: max(left, most/10), again: most / 10, leave: p.leave} // who has waited for other things may find memory at once
 	}
-	err := p.r.opts.Budget.Acquire(ctx, n)
-	switch {
-	case err == nil || p.ctx.Err() != nil:
-		return err
-	case errors.Is(err, context.DeadlineExceeded):
+	err := p.r.opts.Budget.acquire(p.ctx, n, until)
+	if errors.Is(err, ErrCrowded) {
 		p.r.opts.Metrics.Count(EventCrowded)
-		return ErrCrowded
 	}
 	return err
 }

@@ -1,0 +1,71 @@
+package history
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+)
+
+const (
+	// crowdedFor is how long a partition for which there was no memory is read through the broker: its next reader would wait as the last one did.
+	crowdedFor = 10 * time.Second
+	// crowdedOut is how long one waits that the broker is not asked for either.
+	crowdedOut = time.Second
+)
+
+// brokersLocked leaves the question that direct reading came to an end with to the broker. One for which there was only no memory is among those that fall back, of which the
+// broker bears so many at once; without a Resolver that is not counted.
+func (p *partition) brokersLocked(q question, err error) {
+	if p.c.h.opts.Resolver == nil || !errors.Is(err, remote.ErrCrowded) {
+		p.served = q
+	}
+}
+
+// crowdedLocked leaves the partition to the broker until there may be memory again, or has it wait if the broker has enough of such. Who found none at the same moment comes
+// back at another.
+func (p *partition) crowdedLocked() {
+	last := crowdedFor
+	if p.c.h.opts.Resolver != nil {
+		if p.queueLocked(); p.waits {
+			last = crowdedOut
+		}
+	}
+	until := time.Now().Add(last/2 + rand.N(last))
+	if p.c.h.opts.Resolver == nil {
+		p.tryAgain = until
+		return
+	}
+	p.crowded = until
+}
+
+// leave tells a reader that waits for memory whether it is to give up: if the broker can be asked instead. The place there is taken at once, so that for one place not all give up.
+func (p *partition) leave() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.direct == nil {
+		return true
+	}
+	p.place = p.place || p.c.h.fallbacks.take()
+	return p.place
+}
+
+// Readers take memory whatever they read, and with more connections than there is memory for, the first would have it all. So each connection has an equal share of those that
+// there may be, as soon as they become few. A client whose other partitions wait gets on; one that has none at all would not.
+
+// share is how many partitions a connection may read at once for sure. tight: no more than that.
+func (h *History) share() (n int64, tight bool) {
+	now, most := h.opts.Reader.Readers()
+	return max(int64(most)/max(h.watching.Load(), 1), 1), now >= most-most/8
+}
+
+func (c *Conn) hasItsShare() bool {
+	n, tight := c.h.share()
+	return tight && c.reading.Load() >= n
+}
+
+func (c *Conn) hasTooMany() bool {
+	n, tight := c.h.share()
+	return tight && c.reading.Load() > n
+}
