@@ -11,7 +11,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
-// ListGroups, versions 0 to 5.
+// ListGroups, versions 0 to 5. Apache Kafka finds groups that are NotReady by not_ready only, which is not how it writes the state; here both do.
 
 func (b *Broker) handleListGroups(ctx context.Context, c *conn, req *kmsg.ListGroupsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListGroupsResponse()
@@ -25,7 +25,7 @@ func (b *Broker) handleListGroups(ctx context.Context, c *conn, req *kmsg.ListGr
 		}
 		k := g.Kind()
 		state, kind := k.State(), string(k.Type())
-		if !wanted(req.StatesFilter, state) || !wanted(req.TypesFilter, kind) {
+		if !wanted(req.StatesFilter, state) && !(state == "NotReady" && wanted(req.StatesFilter, "not_ready")) || !wanted(req.TypesFilter, kind) {
 			return
 		}
 		out := kmsg.NewListGroupsResponseGroup()

@@ -104,3 +104,12 @@ func (g *Group) dead(now time.Time) Kind {
 	c.state = Dead
 	return c
 }
+
+// UnknownMembers is what LeaveGroup is told by a group of a kind that has no members of the classic protocol.
+func UnknownMembers(c *Leave) LeaveResult {
+	r := LeaveResult{Members: make([]error, len(c.Members))}
+	for i := range r.Members {
+		r.Members[i] = ErrUnknownMember
+	}
+	return r
+}

@@ -39,7 +39,7 @@ func (g *Group) Step(now time.Time, _ *group.Group, c group.Command, o *group.Ou
 	case *group.Heartbeat:
 		o.Reply(c.Token, group.HeartbeatResult{Err: group.ErrUnknownMember})
 	case *group.Leave:
-		o.Reply(c.Token, group.LeaveResult{Err: group.ErrUnknownMember})
+		o.Reply(c.Token, group.UnknownMembers(c))
 	}
 }
 

@@ -25,7 +25,7 @@ func (g *Group) Step(now time.Time, of *group.Group, c group.Command, o *group.O
 	case *group.Heartbeat:
 		o.Reply(c.Token, group.HeartbeatResult{Err: group.ErrUnknownMember})
 	case *group.Leave:
-		o.Reply(c.Token, group.LeaveResult{Err: group.ErrUnknownMember})
+		o.Reply(c.Token, group.UnknownMembers(c))
 	case group.Vanished:
 	case group.Tick:
 		g.tick(now, o)
