@@ -105,6 +105,7 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	front.start()
+	defer settle(settleTime, log)()
 	if !c.Control {
 		<-ctx.Done()
 		log.Info("stopping")
