@@ -57,10 +57,12 @@ func (t *table[K, V]) put(k K, v V) {
 		}
 	}
 	t.buckets[s] = append(t.buckets[s], entry[K, V]{k, v})
-	if t.n++; t.n > len(t.buckets)*3/4 {
+	if t.n++; t.full() {
 		t.grow()
 	}
 }
+
+func (t *table[K, V]) full() bool { return t.n > len(t.buckets)*3/4 }
 
 func (t *table[K, V]) grow() {
 	old := t.buckets
@@ -179,15 +181,26 @@ func MemberOrder(ids []string, peak int) []string {
 	return slices.Concat(slots...)
 }
 
-// HashOrder is the order in which a HashMap goes through keys that were put into it in this order; capacity is what it was made for, 0: nothing was said.
-func HashOrder(keys []string, capacity int) []string {
-	size := 16
-	if capacity > 0 {
-		size = tableSize(float32(capacity))
-	}
-	t := newTable[string, struct{}](HashString, size)
+// HashOrder is the order in which a HashMap goes through keys that were put into it in this order.
+func HashOrder(keys []string) []string {
+	t := newTable[string, struct{}](HashString, 16)
 	for _, k := range keys {
 		t.put(k, struct{}{})
+	}
+	return t.keys()
+}
+
+// ComputedOrder is the order in which a HashMap that was made for so many goes through keys, each another, that got their values by computeIfAbsent: that adds to a
+// chain's beginning, and makes the table larger before it does, not after.
+func ComputedOrder(keys []string, capacity int) []string {
+	t := newTable[string, struct{}](HashString, tableSize(float32(capacity)))
+	for _, k := range keys {
+		if t.full() {
+			t.grow()
+		}
+		s := t.slot(k)
+		t.buckets[s] = slices.Insert(t.buckets[s], 0, entry[string, struct{}]{key: k})
+		t.n++
 	}
 	return t.keys()
 }

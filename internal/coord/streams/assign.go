@@ -52,7 +52,7 @@ func (g *Group) memberOrder(members []*Member) []string {
 			ids = append(ids, m.ID)
 		}
 	}
-	return assignor.HashOrder(ids, 0)
+	return assignor.HashOrder(ids)
 }
 
 // assignment is what the assignor works on. It is Apache Kafka's sticky task assignor: tasks stay where they are, then go to where a copy of their state is,
@@ -131,7 +131,7 @@ func (p *process) giveLeast(t Task, active bool) int {
 	}
 	if p.byLoad == nil {
 		p.byLoad = &loads{}
-		for _, m := range assignor.HashOrder(p.members, 0) {
+		for _, m := range assignor.HashOrder(p.members) {
 			heap.Push(p.byLoad, loaded{m, p.count[m]})
 		}
 	}
@@ -218,7 +218,7 @@ func (a *assignment) begin() {
 		}
 		a.candidates(candidates, m)
 	}
-	for _, id := range assignor.HashOrder(ids, len(a.members)) {
+	for _, id := range assignor.ComputedOrder(ids, len(a.members)) {
 		a.processes = append(a.processes, known[id])
 	}
 	a.copied = make(map[Task][]string, len(candidates))

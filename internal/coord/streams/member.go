@@ -9,9 +9,9 @@ import (
 type MemberState int8
 
 const (
-	Stable     MemberState = 0   // it has what it is to have
-	Unrevoked  MemberState = 1   // it is to give tasks up
-	Unreleased MemberState = 2   // others are to give up what it is to have
+	Stable     MemberState = 1   // it has what it is to have
+	Unrevoked  MemberState = 2   // it is to give tasks up
+	Unreleased MemberState = 3   // others are to give up what it is to have
 	Unknown    MemberState = 127 // of a release to come
 )
 
@@ -41,7 +41,9 @@ type Member struct {
 	Revoking        Held // to be given up
 }
 
-func newMember(id string) *Member { return &Member{ID: id, Rebalance: -1, TopologyEpoch: -1} }
+func newMember(id string) *Member {
+	return &Member{ID: id, Rebalance: -1, TopologyEpoch: -1, State: Stable}
+}
 
 func (m *Member) reconciled(epoch int32) bool { return m.State == Stable && m.Epoch == epoch }
 
