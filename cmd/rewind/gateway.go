@@ -204,7 +204,7 @@ const besideBudget = 48 << 20
 const (
 	// freeConnections are those for which there is room in besideBudget; each that is more takes perConnection.
 	freeConnections = 300
-	perConnection   = 96 << 10
+	perConnection   = 24 << 10
 	heapEvery       = time.Second
 )
 

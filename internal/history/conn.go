@@ -47,7 +47,8 @@ type Conn struct {
 	heldUntil time.Time       // the client is throttled
 	mixing    bool            // the last answer was put together
 
-	reading atomic.Int64 // partitions that are read directly
+	reading  atomic.Int64 // partitions that are read directly
+	turnOwed atomic.Bool  // one of them is to make room
 
 	mu       sync.Mutex
 	parts    map[partKey]*partition

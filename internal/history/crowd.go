@@ -2,6 +2,7 @@ package history
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -26,6 +27,7 @@ func (p *partition) brokersLocked(q question, err error) {
 // crowdedLocked leaves the partition to the broker until there may be memory again, or has it wait if the broker has enough of such. Who found none at the same moment comes
 // back at another.
 func (p *partition) crowdedLocked() {
+	p.turn = time.Time{}
 	last := crowdedFor
 	if p.c.h.opts.Resolver != nil {
 		if p.queueLocked(); p.waits {
@@ -51,8 +53,14 @@ func (p *partition) leave() bool {
 	return p.place
 }
 
-// Readers take memory whatever they read, and with more connections than there is memory for, the first would have it all. So each connection has an equal share of those that
-// there may be, as soon as they become few. A client whose other partitions wait gets on; one that has none at all would not.
+// Readers take memory whatever they read, and with more of them than there is memory for, the first connections would have it all. So as soon as they are many each connection
+// has an equal share of those that there may be. Its partitions take turns; until theirs comes they get empty answers and are not asked of the broker, since their client gets on.
+
+// turnOf is how long a partition reads when others of its connection wait.
+const turnOf = 10 * time.Second
+
+// errTurn: other partitions of the connection are read first.
+var errTurn = fmt.Errorf("it is the turn of other partitions: %w", remote.ErrCrowded)
 
 // share is how many partitions a connection may read at once for sure. tight: no more than that.
 func (h *History) share() (n int64, tight bool) {
@@ -65,7 +73,25 @@ func (c *Conn) hasItsShare() bool {
 	return tight && c.reading.Load() >= n
 }
 
-func (c *Conn) hasTooMany() bool {
-	n, tight := c.h.share()
-	return tight && c.reading.Load() > n
+// isOverLocked tells whether the partition, which is being read, has to make room: its connection reads too many, or it has had its turn and another one waits.
+func (p *partition) isOverLocked() bool {
+	n, tight := p.c.h.share()
+	if tight && p.c.reading.Load() > n {
+		return true
+	}
+	return p.c.turnOwed.Load() && time.Since(p.direct.began) > p.c.h.turn && p.c.turnOwed.CompareAndSwap(true, false)
+}
+
+// waitTurnLocked has the partition wait. Once it has waited for long enough another one makes room.
+func (p *partition) waitTurnLocked() {
+	now := time.Now()
+	switch {
+	case p.turn.IsZero():
+		p.turn = now
+	case now.Sub(p.turn) > p.c.h.turn:
+		p.c.turnOwed.Store(true)
+	}
+	p.toBrokerLocked()
+	p.waits, p.crowded = true, now.Add(crowdedOut/2+rand.N(crowdedOut))
+	p.c.watch()
 }

@@ -51,10 +51,11 @@ func (p *partition) route(d *demand) {
 		switch {
 		case f.offer || !p.goesOnLocked(tp):
 			p.endLocked()
-		case c.hasTooMany():
+		case p.isOverLocked():
 			p.endLocked()
 			c.hooks.Ended(ReasonCrowded, false)
-			p.crowdedLocked()
+			p.turn = time.Time{}
+			p.waitTurnLocked()
 		default:
 			return
 		}
@@ -67,6 +68,7 @@ func (p *partition) route(d *demand) {
 		return
 	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)), !named && c.h.topics.lost(p.key):
 		p.toBrokerLocked()
+	case time.Now().Before(p.crowded) && !p.turn.IsZero():
 	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
 		p.queueLocked()
 	case p.served == f.question, time.Now().Before(p.tryAgain), p.left.holds(f.question):
@@ -241,7 +243,7 @@ func (p *partition) setFactsLocked(f resolve.Facts) {
 func (p *partition) openLocked(f *finding, res found) error {
 	p.setFactsLocked(res.facts)
 	if p.c.hasItsShare() {
-		return remote.ErrCrowded
+		return errTurn
 	}
 	done, ok := p.c.hooks.Begin()
 	if !ok {
@@ -254,8 +256,9 @@ func (p *partition) openLocked(f *finding, res found) error {
 	}
 	p.direct = &direct{
 		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
-		tp: res.q.TP, leader: res.facts.LeaderEpoch,
+		tp: res.q.TP, leader: res.facts.LeaderEpoch, began: time.Now(),
 	}
+	p.turn = time.Time{}
 	p.c.reading.Add(1)
 	p.c.watch()
 	return nil

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -73,6 +74,7 @@ type History struct {
 	// watching is how many look after partitions that are read directly, or would be.
 	watching atomic.Int64
 	counters counters
+	turn     time.Duration // turnOf, but in tests
 }
 
 // New checks the options.
@@ -93,7 +95,7 @@ func New(o Options) (*History, error) {
 		o.AnswerBytes = cmp.Or(o.AnswerBytes, o.Reader.MemoryLimit()/2)
 	}
 	o.Locations = o.Locations.sorted()
-	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}}
+	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf}
 	if o.AnswerBytes > 0 {
 		h.answers = fetch.NewMemory(o.AnswerBytes)
 	}
@@ -127,6 +129,15 @@ func (h *History) upstreamLimit(wanted int32) int32 {
 	}
 	share := max(h.opts.UpstreamBytes/max(h.mixing.Load(), 1), minUpstream)
 	return int32(min(int64(wanted), share))
+}
+
+// fallbackBytes is how many bytes a broker is asked for of a partition that falls back: all that may do so at once are answered into UpstreamBytes. A batch that is larger
+// comes whole.
+func (h *History) fallbackBytes() int32 {
+	if h.opts.UpstreamBytes == 0 || h.opts.MaxFallbacks == 0 {
+		return math.MaxInt32
+	}
+	return int32(min(max(h.opts.UpstreamBytes/int64(h.opts.MaxFallbacks), minUpstream), math.MaxInt32))
 }
 
 // Stats returns the counters.

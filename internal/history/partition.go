@@ -44,6 +44,7 @@ type partition struct {
 	finding      *finding
 	tryAgain     time.Time // not before: the resolver did not know enough
 	crowded      time.Time // until then there is no memory to read it with
+	turn         time.Time // since when it waits for other partitions of the connection; zero: it does not
 	left         left
 	place, waits bool
 
@@ -65,6 +66,7 @@ type direct struct {
 	// With a Resolver: the partition by its full name, and its leader's epoch when the reader began.
 	tp     remotestorage.TopicIDPartition
 	leader int32
+	began  time.Time
 }
 
 // held is what the broker sent and the client has not taken: its records, or an error. Or it is a location that was found for the client.
@@ -226,10 +228,15 @@ func (p *partition) ended(err error) {
 		return // no news of the store
 	}
 	reason, fellBack := reasonOf(err)
-	p.c.ended(p.key, reason, fellBack, err)
+	waits := errors.Is(err, errTurn)
+	if !waits { // else nothing has begun yet
+		p.c.ended(p.key, reason, fellBack, err)
+	}
 	p.mu.Lock()
 	d := p.demand
 	switch {
+	case waits:
+		p.waitTurnLocked()
 	case errors.Is(err, resolve.ErrNotReady), errors.Is(err, errEnough):
 		p.tryAgain = time.Now().Add(notReadyFor)
 	case errors.Is(err, remote.ErrCrowded):

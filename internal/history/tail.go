@@ -143,6 +143,9 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 		return asked{}, p.direct != nil || p.finding != nil, false
 	}
 	a = asked{p: p, part: p.c.h.forUpstream(p.want)}
+	if p.place {
+		a.part.PartitionMaxBytes = min(a.part.PartitionMaxBytes, p.c.h.fallbackBytes())
+	}
 	locate := p.c.h.opts.Locations != nil && !time.Now().Before(p.tryAgain) && p.served != questionOf(p.want, d.committed()) && !p.c.h.episodes.active(p.key)
 	wire.SetLocationRequested(&a.part.FetchRequestTopicPartition, locate)
 	return a, false, true

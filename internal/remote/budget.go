@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,11 +189,11 @@ func (w *waiter) wait(ctx context.Context, p patience) error {
 	}
 }
 
-// readers tells how many there are, and how many there may be.
+// readers tells how many there are, and how many have room for two chunks each.
 func (b *Budget) readers() (now, most int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.members), freeReaders + int(b.limit/2/readerCost)
+	return len(b.members), int(min(max(b.limit/(readerCost+2*minChunk), 1), math.MaxInt))
 }
 
 // TryAcquire takes n bytes if they are there and nobody waits. Idle chunks of a cache count as there.
