@@ -95,6 +95,8 @@ func (s *side) prepare(t *testing.T) {
 		t.Fatalf("%s: %v", s.name, err)
 	}
 	s.steady(t)
+	s.next(t)
+	s.shares(t, adm)
 	versions, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c)
 	if err != nil {
 		t.Fatal(err)
@@ -151,6 +153,27 @@ func (s *side) transactions(t *testing.T) {
 		}
 		if err := c.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
 			t.Fatalf("%s: %v", s.name, err)
+		}
+		s.awaitStable(t, "transacted", 3)
+	}
+}
+
+// awaitStable waits until a topic's transactions have ended: an Apache Kafka writes the markers when it has answered.
+func (s *side) awaitStable(t *testing.T, topic string, end int64) {
+	t.Helper()
+	adm := kadm.NewClient(s.client(t))
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+		offsets, err := adm.ListCommittedOffsets(t.Context(), topic)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		if o, ok := offsets.Lookup(topic, 0); ok && o.Offset == end {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %s does not end at %d: %v", s.name, topic, end, offsets)
 		}
 	}
 }

@@ -33,6 +33,11 @@ func TestTools(t *testing.T) {
 			want := j.at(&s, kafka)
 			took := time.Since(began)
 			got := j.at(&s, ours)
+			// An Apache Kafka that is busy answers before it has come to know of what it did for the step before.
+			for try := 0; got != want && s.mayRunAgain() && try < 5; try++ {
+				time.Sleep(time.Duration(try) * time.Second)
+				want, got = j.at(&s, kafka), j.at(&s, ours)
+			}
 			t.Logf("%v and %v", took.Round(time.Millisecond), (time.Since(began) - took).Round(time.Millisecond))
 			if !strings.Contains(want, s.expect) {
 				t.Errorf("Apache Kafka's answer does not hold %q:\n%s", s.expect, want)
@@ -52,6 +57,15 @@ func TestTools(t *testing.T) {
 			}
 		})
 	}
+	t.Run("records of Apache Kafka's groups", func(t *testing.T) { readRecords(t, kafka) })
+}
+
+var looks = regexp.MustCompile(`(^| )(--describe|--list|describe|list|find-hanging|cluster-id|list-endpoints)( |$)`)
+
+// mayRunAgain: it only looks, and is not to differ.
+func (s *step) mayRunAgain() bool {
+	listed := slices.ContainsFunc(differences(), func(d difference) bool { return d.step == s.name })
+	return !listed && (s.class == offsetsTool || looks.MatchString(s.args))
 }
 
 // at runs a step on a side and gives what it printed, without what is another one each time.
@@ -80,6 +94,7 @@ var (
 		of *regexp.Regexp
 		by string
 	}{
+		{memberID, "${1}MEMBER"},
 		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
 		{regexp.MustCompile(`127\.0\.0\.1(\s+)\d+\b`), "ADDRESS"},
 		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},
@@ -160,10 +175,14 @@ func mask(s *step, lines []string) []string {
 				lines[i], _, _ = strings.Cut(l, " synonyms=")
 			}
 		}
-	case perfTool, readPerfTool: // figures
+	case shareGroupsTool:
+		maskShareGroups(lines)
+	case verifiableShareTool:
+		return maskVerifiable(lines)
+	case perfTool, readPerfTool, sharePerfTool: // figures
 		for i, l := range lines {
 			lines[i] = regexp.MustCompile(`[\d.]+`).ReplaceAllStringFunc(l, func(n string) string {
-				if slices.Contains([]string{"2000", "500", "2500"}, n) {
+				if slices.Contains([]string{"2000", "500", "2500", "20"}, n) {
 					return n
 				}
 				return "N"
@@ -211,7 +230,8 @@ func states(lines []string) []string {
 		record = regexp.MustCompile(`"topicId":"[^"]+"`).ReplaceAllString(record, `"topicId":"ID"`)
 		record = regexp.MustCompile(`\b\d{6,}\b`).ReplaceAllString(record, "N")
 		record = regexp.MustCompile(`"(producerId|previousProducerId|nextProducerId)":-?\d+`).ReplaceAllString(record, `"$1":N`)
-		if !slices.Contains(all, record) && !strings.Contains(record, "verifiable") && !strings.Contains(record, "perf") {
+		record, says := groupState(record)
+		if says && !slices.Contains(all, record) && !strings.Contains(record, "verifiable") && !strings.Contains(record, "perf") {
 			all = append(all, record)
 		}
 	}

@@ -1,0 +1,74 @@
+package tooltest
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/rewind-kafka/rewind/internal/coord/consumer"
+	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/share"
+	"github.com/rewind-kafka/rewind/internal/coord/sharestate"
+)
+
+// parsers of the coordinators' topics: one of them must know each record.
+var parsers = map[string]map[string]func(key, value []byte) error{
+	"__consumer_offsets": {
+		"group":    func(k, v []byte) error { _, err := group.ParseRecord(k, v); return err },
+		"consumer": func(k, v []byte) error { _, _, err := consumer.Parse(k, v); return err },
+		"share":    func(k, v []byte) error { _, _, err := share.Parse(k, v); return err },
+	},
+	"__share_group_state": {
+		"state": func(k, v []byte) error { _, err := sharestate.ParseRecord(k, v); return err },
+	},
+}
+
+// readRecords: what an Apache Kafka has written of groups of every kind is read by the packages that write it here.
+func readRecords(t *testing.T, kafka *side) {
+	for topic, of := range parsers {
+		c := kafka.client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := int64(0)
+		ends.Each(func(o kadm.ListedOffset) { left += o.Offset })
+		kinds := map[uint16]int{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		for left > 0 {
+			f := c.PollFetches(ctx)
+			if err := f.Err(); err != nil {
+				t.Fatalf("%s: %d records are left: %v", topic, left, err)
+			}
+			f.EachRecord(func(r *kgo.Record) {
+				left--
+				kinds[binary.BigEndian.Uint16(r.Key)]++
+				known := ""
+				var errs []error
+				for name, parse := range of {
+					if err := parse(r.Key, r.Value); err == nil {
+						known = name
+					} else {
+						errs = append(errs, err)
+					}
+				}
+				if known == "" {
+					t.Errorf("%s: nobody can read key %x, value %x: %v", topic, r.Key, r.Value, errs)
+				}
+			})
+		}
+		cancel()
+		t.Logf("%s: records of each kind of key: %v", topic, kinds)
+		if topic == "__consumer_offsets" {
+			for _, kind := range []uint16{1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15} {
+				if kinds[kind] == 0 {
+					t.Errorf("there is no record of the kind %d", kind)
+				}
+			}
+		}
+	}
+}
