@@ -139,6 +139,7 @@ func migrate(t *testing.T, w *world, mixed func()) (trace []string) {
 
 // The broker is killed while there are members of both protocols. In the long version it is not, too, and nor is an Apache Kafka.
 func TestGroupMigration(t *testing.T) {
+	t.Parallel()
 	check := func(name string, start func(*testing.T) (*world, func())) {
 		t.Run(name, func(t *testing.T) {
 			w, mixed := start(t)

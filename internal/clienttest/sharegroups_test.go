@@ -126,8 +126,8 @@ func (l *ledger) until(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-// shareConfig sets configurations of a group.
-func (w *world) shareConfig(t *testing.T, group string, pairs ...string) {
+// configureGroup sets configurations of a group.
+func (w *world) configureGroup(t *testing.T, group string, pairs ...string) {
 	t.Helper()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	r := kmsg.NewIncrementalAlterConfigsRequestResource()
@@ -200,6 +200,7 @@ func fate(i int) string {
 // Share consumers of two libraries read history that is in the store only, and what comes after it. One keeps what it has until its locks end, one is killed with
 // what it has, and the broker is killed: every record is finished in the end, those that were released or held were delivered once more, and none was when it was finished.
 func TestShareGroup(t *testing.T) {
+	t.Parallel()
 	w := newLastingWorld(t, append(slices.Clone(soon), "offsets.retention.check.interval.ms=500")...)
 	tp := topic{"queue", 2}
 	w.create(t, []topic{tp}, tiered("internal.segment.bytes", segmentBytes))
@@ -207,7 +208,7 @@ func TestShareGroup(t *testing.T) {
 	w.append(t, tp, old, fate)
 	w.sink(t, []topic{tp}, segmentBytes-200)
 	total := 2 * (old + 1)
-	w.shareConfig(t, "workers", "share.auto.offset.reset", "earliest")
+	w.configureGroup(t, "workers", "share.auto.offset.reset", "earliest")
 
 	l := newLedger()
 	how := clientdrivers.Membership{Addr: w.addr, Group: "workers", Topics: []string{tp.name}, Share: true, Batch: 10}
