@@ -88,10 +88,12 @@ test-txn:
 	$(GOTEST) -count=1 -run 'Trans|Txn|Golden|Prepared|Committed|Marker|Guard' ./internal/broker ./internal/partlog
 	$(GOTEST) -count=1 -v -run 'Transactional|ConsumeProcessProduce' ./internal/clienttest
 	$(GOTEST) -count=1 -v -run KillTransactions ./internal/killtest
-# Groups of every kind: classic, consumer (KIP-848) and share groups, their coordinators, and the answers of an Apache Kafka.
+# Groups of every kind: classic, consumer (KIP-848) and share groups, their coordinators, the answers of an Apache Kafka, and real clients that come, leave, are killed and
+# go over from one protocol to the other.
 test-groups:
 	$(GOTEST) -count=1 ./internal/coord/... ./internal/share...
 	$(GOTEST) -count=1 -run 'Group|Coordinator|Consumer|Share|Offset|Timers' ./internal/broker
+	REWIND_GROUPS_FULL=1 $(GOTEST) -count=1 -v -run 'Group' ./internal/clienttest
 # Kafka Streams and Kafka Connect on our broker, killed and restarted, and the same on an Apache Kafka.
 test-streams:
 	REWIND_STREAMS_FULL=1 $(GOTEST) -count=1 -v ./internal/streamstest
