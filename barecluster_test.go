@@ -56,7 +56,7 @@ func (b *bare) resolve() {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(b.resolver.Close)
-	for deadline := time.Now().Add(20 * time.Second); !b.resolver.Ready(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !b.resolver.Ready(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatal("the metadata topic is not read to its end")
 		}
@@ -236,12 +236,14 @@ func (b *bare) reader(t *testing.T, d *rewind.Dialer, topic string, opts ...kgo.
 // some polls once or more, until there are records or an error.
 func some(t *testing.T, c *kgo.Client) ([]*kgo.Record, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		f := c.PollRecords(ctx, 20)
-		if errs := f.Errors(); len(errs) > 0 {
-			return f.Records(), errs[0].Err
+		for _, e := range f.Errors() {
+			if !clustertest.Temporary(e.Err) {
+				return f.Records(), e.Err
+			}
 		}
 		if r := f.Records(); len(r) > 0 {
 			return r, nil

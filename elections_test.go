@@ -40,7 +40,7 @@ func (b *bare) backfill(t *testing.T, name, topic string, want []string, pace ti
 }
 
 func (f *backfill) run(c *kgo.Client, pace time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	var once sync.Once
 	begin := func() { once.Do(func() { close(f.begun) }) }
@@ -52,7 +52,9 @@ func (f *backfill) run(c *kgo.Client, pace time.Duration) error {
 			return fmt.Errorf("%s: stuck after %d of %d records, at %v", f.name, got, len(f.want), next)
 		}
 		for _, e := range fs.Errors() {
-			return fmt.Errorf("%s: partition %d: %w", f.name, e.Partition, e.Err)
+			if !clustertest.Temporary(e.Err) {
+				return fmt.Errorf("%s: partition %d: %w", f.name, e.Partition, e.Err)
+			}
 		}
 		var wrong error
 		fs.EachRecord(func(r *kgo.Record) {

@@ -182,7 +182,7 @@ func (w *world) awaitTiered(c *kgo.Client, topic string, partitions int) {
 	w.t.Helper()
 	same := 0
 	var before map[int32]int64
-	for deadline := time.Now().Add(20 * time.Second); same < 5; time.Sleep(30 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); same < 5; time.Sleep(30 * time.Millisecond) {
 		local, tiered := w.offsets(c, topic, partitions, -4), w.offsets(c, topic, partitions, -5)
 		done := maps.Equal(local, before)
 		for p := range int32(partitions) {

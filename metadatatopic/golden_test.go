@@ -90,7 +90,7 @@ func open(t testing.TB, c *cluster, o metadatatopic.Options) *metadatatopic.Reso
 // until waits for what another goroutine brings about.
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain: %s", what)
 		}

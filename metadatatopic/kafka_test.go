@@ -103,7 +103,7 @@ func readOnce(t *testing.T, r resolve.Resolver, reader *remote.Reader, tp remote
 		return r.Resolve(ctx, question(tp, offset, committed))
 	})
 	defer p.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := p.Wait(ctx, 1); err != nil {
 		return remote.Data{}, nil, err

@@ -47,18 +47,30 @@ func (r Rule) builder() *kadm.ACLBuilder {
 func (c *Cluster) Allow(t testing.TB, rules ...Rule) {
 	t.Helper()
 	for _, r := range rules {
-		err := Retried(t.Context(), func(ctx context.Context) error {
-			resp, err := c.adm.CreateACLs(ctx, r.builder())
-			for _, one := range resp {
-				err = errors.Join(err, one.Err)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatalf("allowing %+v: %v", r, err)
-		}
+		c.addRules(t, r.builder())
 	}
 	c.settleACLs(t)
+}
+
+// AllowAll is Allow for rules of any kind.
+func (c *Cluster) AllowAll(t testing.TB, rules *kadm.ACLBuilder) {
+	t.Helper()
+	c.addRules(t, rules)
+	c.settleACLs(t)
+}
+
+func (c *Cluster) addRules(t testing.TB, rules *kadm.ACLBuilder) {
+	t.Helper()
+	err := Retried(t.Context(), func(ctx context.Context) error {
+		resp, err := c.adm.CreateACLs(ctx, rules)
+		for _, one := range resp {
+			err = errors.Join(err, one.Err)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("allowing %+v: %v", rules, err)
+	}
 }
 
 // Revoke takes rules back. The brokers have learnt of it when it returns.

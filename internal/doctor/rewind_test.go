@@ -83,7 +83,7 @@ func TestRewindBroker(t *testing.T) {
 		}
 	}
 	o := doctor.Options{Seeds: []string{b.Addr().String()}, Topics: []string{"history"}, Storage: openDir(t, dir), Store: "file://" + dir, Layout: "kafka"}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		rep := examine(t, o)
 		if rep.Partitions[0].From == "store" {

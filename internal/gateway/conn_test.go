@@ -42,7 +42,7 @@ func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, 
 // eventually waits for something that another goroutine does and gives no signal of.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 2000 {
+	for range 24_000 {
 		if ok() {
 			return
 		}

@@ -107,9 +107,9 @@ func TestKafkaCluster(t *testing.T) {
 		want := c.Records(t, "moving", false)
 		m := c.Meters(t, "moving")
 		for _, protocol := range []string{"classic", "consumer"} { // the latter is KIP-848's
-			out := tool(t, time.Minute, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", seeds[0], "--topic", "moving", "--from-beginning",
+			out := tool(t, 2*time.Minute, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", seeds[0], "--topic", "moving", "--from-beginning",
 				"--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true", "--formatter-property", "print.value=false",
-				"--command-property", "group.protocol="+protocol, "--max-messages", fmt.Sprint(len(values(want))), "--timeout-ms", "30000")
+				"--command-property", "group.protocol="+protocol, "--max-messages", fmt.Sprint(len(values(want))), "--timeout-ms", "60000")
 			if n := strings.Count(out, "Partition:"); n != len(values(want)) {
 				t.Errorf("group.protocol=%s: %d records instead of %d:\n%.2000s", protocol, n, len(values(want)), out)
 			}
@@ -123,7 +123,7 @@ func TestKafkaCluster(t *testing.T) {
 		if err != nil {
 			peers.Missing(t, "kcat is not installed")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, kcat, "-b", seeds[0], "-C", "-t", "moving", "-o", "beginning", "-e", "-q", "-f", "%p:%o\n").CombinedOutput()
 		if err != nil {
@@ -190,16 +190,16 @@ func TestKafkaCluster(t *testing.T) {
 	})
 	t.Run("share group", func(t *testing.T) {
 		c.CreateOn(t, "shared", [][]int32{{1, 7, 400}}, map[string]string{"remote.storage.enable": "false"})
-		tool(t, time.Minute, "org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", seeds[0], "--alter", "--entity-type", "groups", "--entity-name", "sharers", "--add-config", "share.auto.offset.reset=earliest")
+		tool(t, 2*time.Minute, "org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", seeds[0], "--alter", "--entity-type", "groups", "--entity-name", "sharers", "--add-config", "share.auto.offset.reset=earliest")
 		c.Produce(t, "shared", "none", 50)
-		out := tool(t, time.Minute, "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", seeds[0], "--topic", "shared", "--group", "sharers", "--max-messages", "50", "--timeout-ms", "30000",
+		out := tool(t, 2*time.Minute, "org.apache.kafka.tools.consumer.ConsoleShareConsumer", "--bootstrap-server", seeds[0], "--topic", "shared", "--group", "sharers", "--max-messages", "50", "--timeout-ms", "60000",
 			"--formatter-property", "print.offset=true")
 		if n := strings.Count(out, "Offset:"); n != 50 {
 			t.Errorf("%d records of 50:\n%.1000s", n, out)
 		}
 	})
 	t.Run("quorum", func(t *testing.T) {
-		out := tool(t, time.Minute, "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", seeds[0], "describe", "--status")
+		out := tool(t, 2*time.Minute, "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", seeds[0], "describe", "--status")
 		if !strings.Contains(out, "LeaderId") {
 			t.Errorf("%s", out)
 		}

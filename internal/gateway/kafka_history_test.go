@@ -174,7 +174,7 @@ func TestKafkaHistoryForWhom(t *testing.T) {
 		k := through(t, c, g, clustertest.Login{Protocol: clustertest.SASL, Mechanism: clustertest.Plain, User: clustertest.Alice},
 			kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"past": {0: kgo.NewOffset().At(0)}}))
 		had := storeBytes(g)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		f := k.PollFetches(ctx)
 		if err := f.Err(); !errors.Is(err, kerr.TopicAuthorizationFailed) || f.NumRecords() > 0 {

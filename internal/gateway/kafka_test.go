@@ -63,7 +63,7 @@ func (h onlyGateway) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _
 // session produces, consumes in a group and commits.
 func session(t *testing.T, c *clustertest.Cluster, g *Gateway, l clustertest.Login, topic string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	k := through(t, c, g, l, kgo.ConsumeTopics(topic), kgo.ConsumerGroup("group-"+topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	for i := range 10 {
@@ -73,7 +73,7 @@ func session(t *testing.T, c *clustertest.Cluster, g *Gateway, l clustertest.Log
 	}
 	for n := 0; n < 10; {
 		f := k.PollFetches(ctx)
-		if err := f.Err(); err != nil {
+		if err := f.Err(); err != nil && !clustertest.Temporary(err) {
 			t.Fatalf("after %d records: %v", n, err)
 		}
 		f.EachRecord(func(r *kgo.Record) { n++ })
@@ -81,7 +81,11 @@ func session(t *testing.T, c *clustertest.Cluster, g *Gateway, l clustertest.Log
 	if err := k.CommitUncommittedOffsets(ctx); err != nil {
 		t.Fatal(err)
 	}
-	o, err := kadm.NewClient(k).FetchOffsets(ctx, "group-"+topic)
+	var o kadm.OffsetResponses
+	err := clustertest.Retried(ctx, func(ctx context.Context) (err error) {
+		o, err = kadm.NewClient(k).FetchOffsets(ctx, "group-"+topic)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +142,7 @@ func TestKafkaSecurity(t *testing.T) {
 		}
 		defer k.Close()
 		c.CreateOn(t, "named", [][]int32{{1}}, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		if err := k.ProduceSync(ctx, &kgo.Record{Topic: "named", Value: []byte("x")}).FirstErr(); err != nil {
 			t.Fatal(err)

@@ -133,7 +133,7 @@ func exchange(t testing.TB, addr string, req kmsg.Request) []byte {
 
 func exchangeOn(t testing.TB, nc net.Conn, req kmsg.Request) []byte {
 	t.Helper()
-	if err := nc.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	id := "test"
@@ -150,7 +150,7 @@ func exchangeOn(t testing.TB, nc net.Conn, req kmsg.Request) []byte {
 // ended waits until the other side has closed.
 func ended(t testing.TB, nc net.Conn) {
 	t.Helper()
-	if err := nc.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, nc); errors.Is(err, context.DeadlineExceeded) {

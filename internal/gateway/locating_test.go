@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,8 +97,10 @@ func TestSidecarWithoutLocations(t *testing.T) {
 // Nothing is said of an upstream that has not answered.
 func TestSidecarWithoutUpstream(t *testing.T) {
 	said := new(logged)
-	g := startGateway(t, Options{Upstream: []string{hostPort(freePort(t))}, History: followed(t), PollInterval: 20 * time.Millisecond, Logger: said.logger()})
-	time.Sleep(100 * time.Millisecond)
+	var asked atomic.Int64
+	silent := startFake(t, nil, func(wire.RequestHeader) kmsg.Response { asked.Add(1); return nil })
+	g := startGateway(t, Options{Upstream: []string{silent.addr()}, History: followed(t), PollInterval: 20 * time.Millisecond, Logger: said.logger()})
+	eventually(t, "the upstream to be asked some times", func() bool { return asked.Load() >= 5 })
 	if err := g.Locations(); err != nil || strings.Contains(said.String(), "not read from the store") {
 		t.Errorf("%v, said: %s", err, said)
 	}

@@ -73,7 +73,7 @@ func TestAccess(t *testing.T) {
 // awaitError waits until the client was told an error.
 func (b *backfill) awaitError(t *testing.T, want error) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		b.mu.Lock()
 		change, told := b.change, errors.Is(errors.Join(b.errs...), want)

@@ -81,7 +81,7 @@ func followed(t *testing.T, c *clustertest.Cluster, topic string) map[int32]int6
 // pollTo reads on until there are n records, each one offset behind the one before.
 func pollTo(t *testing.T, k *kgo.Client, got []*kgo.Record, n int) []*kgo.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for len(got) < n {
 		f := k.PollFetches(ctx)

@@ -55,7 +55,7 @@ func startGateway(t *testing.T, c *clustertest.Cluster, l clustertest.Login, set
 	}
 	g.addr = g.child.Ready.Addr
 	t.Cleanup(func() {
-		if err := g.child.Stop(20 * time.Second); err != nil {
+		if err := g.child.Stop(time.Minute); err != nil {
 			t.Errorf("stopping the gateway: %v", err)
 		}
 		if t.Failed() {
@@ -154,7 +154,7 @@ func (g *gateway) check(t *testing.T) {
 // eventually asks for something that another process does and gives no signal of.
 func eventually(t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -2,6 +2,7 @@ package gatewaytest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -29,9 +30,15 @@ func TestQuotas(t *testing.T) {
 	limit := func(id, quota string) {
 		t.Helper()
 		q := kadm.ClientQuotaEntity{{Type: "client-id", Name: &id}}
-		resp, err := c.Admin().AlterClientQuotas(t.Context(), []kadm.AlterClientQuotaEntry{{Entity: q, Ops: []kadm.AlterClientQuotaOp{{Key: quota, Value: 10_000}}}})
-		if err != nil || len(resp) != 1 || resp[0].Err != nil {
-			t.Fatalf("setting a quota: %+v, %v", resp, err)
+		err := clustertest.Retried(t.Context(), func(ctx context.Context) error {
+			resp, err := c.Admin().AlterClientQuotas(ctx, []kadm.AlterClientQuotaEntry{{Entity: q, Ops: []kadm.AlterClientQuotaOp{{Key: quota, Value: 10_000}}}})
+			for _, one := range resp {
+				err = errors.Join(err, one.Err)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("setting a quota: %v", err)
 		}
 	}
 	for _, p := range ps {
@@ -53,7 +60,7 @@ func TestQuotas(t *testing.T) {
 		wg.Go(func() {
 			var told throttled
 			k := p.client(t, "live", nil, kgo.ClientID("writes-"+p.name), kgo.WithHooks(&told), kgo.DefaultProduceTopic("past"), kgo.ProducerBatchMaxBytes(8000), kgo.ProducerBatchCompression(kgo.NoCompression()))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			for i := 0; told.longest.Load() == 0; i++ {
 				if err := k.ProduceSync(ctx, kgo.SliceRecord(make([]byte, 6000))).FirstErr(); err != nil {

@@ -144,7 +144,7 @@ func firstSince(t *testing.T, p path, topic string, at int64) *kgo.Record {
 		// An offset that was deleted between the lookup and the fetch is looked up anew, as a consumer of the brokers would have it.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(at)))
 	defer k.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		f := k.PollRecords(ctx, 1)

@@ -60,11 +60,11 @@ func readFrom(t *testing.T, p path, topic string, at int64, committed bool, last
 	}
 	k := p.client(t, topic, []int64{at}, kgo.KeepControlRecords(), kgo.FetchIsolationLevel(level))
 	defer k.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		f := k.PollFetches(ctx)
-		if err := f.Err(); err != nil {
+		if err := f.Err(); err != nil && (ctx.Err() != nil || !clustertest.Temporary(err)) {
 			t.Fatalf("%s from %d: %v", p.name, at, err)
 		}
 		for _, r := range f.Records() {

@@ -87,7 +87,7 @@ func (b *kafkaBroker) createTopic(ctx context.Context, name string) remotestorag
 	return remotestorage.UUID(res.Topics[0].TopicID)
 }
 
-func (b *kafkaBroker) listOffset(ctx context.Context, topic string, timestamp int64) int64 {
+func (b *kafkaBroker) listOffset(ctx context.Context, topic string, timestamp int64) (int64, error) {
 	b.t.Helper()
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID = -1
@@ -100,9 +100,9 @@ func (b *kafkaBroker) listOffset(ctx context.Context, topic string, timestamp in
 		err = kerr.ErrorForCode(res.Topics[0].Partitions[0].ErrorCode)
 	}
 	if err != nil {
-		b.t.Fatalf("ListOffsets %d: %v", timestamp, err)
+		return -1, err
 	}
-	return res.Topics[0].Partitions[0].Offset
+	return res.Topics[0].Partitions[0].Offset, nil
 }
 
 // A real Apache Kafka takes over a data folder, a store and a metadata topic that our tier has written to: it finds our records beside its own, serves our
@@ -140,7 +140,13 @@ func TestApacheKafkaServesWhatWeTiered(t *testing.T) {
 	}
 	for timestamp, want := range map[int64]int64{-2: 0, -4: tiered + 1, -5: tiered, -1: end} {
 		// The broker knows its latest tiered offset only once the task that tiers has run.
-		waitFor(t, fmt.Sprintf("ListOffsets %d to be %d", timestamp, want), func() bool { return broker.listOffset(ctx, tp.Topic, timestamp) == want })
+		waitFor(t, fmt.Sprintf("ListOffsets %d to be %d", timestamp, want), func() bool {
+			at, err := broker.listOffset(ctx, tp.Topic, timestamp)
+			if err != nil && !kerr.IsRetriable(err) {
+				t.Fatalf("ListOffsets %d: %v", timestamp, err)
+			}
+			return err == nil && at == want
+		})
 	}
 
 	req := kmsg.NewPtrDeleteTopicsRequest()
@@ -216,11 +222,11 @@ func tierOn(t *testing.T, data, objects string, tp remotestorage.TopicIDPartitio
 // waitFor asks for something that another process does, for which it gives no signal.
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for range 600 {
+	for range 1200 {
 		if done() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatalf("waited a minute for %s", what)
+	t.Fatalf("waited two minutes for %s", what)
 }
