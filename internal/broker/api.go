@@ -72,7 +72,7 @@ func (b *Broker) apiTable() map[int16]api {
 		if _, twice := table[a.key]; twice {
 			panic("two handlers for " + kmsg.NameForKey(a.key))
 		}
-		table[a.key] = a
+		table[a.key] = b.gated(a)
 	}
 	return table
 }

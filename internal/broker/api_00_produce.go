@@ -34,7 +34,12 @@ func (b *Broker) handleProduce(ctx context.Context, c *conn, req *kmsg.ProduceRe
 	resp := kmsg.NewPtrProduceResponse()
 	r := &produced{Response: resp, timeout: time.Duration(max(req.TimeoutMillis, 0)) * time.Millisecond}
 	sync := req.Acks == acksAll && b.config().AcksAllSync
-	var failed error
+	failed := refuseCorrupt(resp, req)
+	if failed != nil && req.Acks == acksNone {
+		return nil, fmt.Errorf("acks=0: %w", failed)
+	} else if failed != nil {
+		return r, nil
+	}
 	denied := hasTransactional(req) && (req.TransactionID == nil || !b.allowedTransaction(c, acl.Write, *req.TransactionID))
 	if !denied {
 		b.joinAll(ctx, c, req)
@@ -65,6 +70,35 @@ func (b *Broker) handleProduce(ctx context.Context, c *conn, req *kmsg.ProduceRe
 		return nil, fmt.Errorf("acks=0: %w", failed) // there is no other way to tell the producer
 	}
 	return nil, nil
+}
+
+// refuseCorrupt refuses the whole request where the records of one partition are no batch at all, as Apache Kafka does: it looks through all of them first.
+func refuseCorrupt(resp *kmsg.ProduceResponse, req *kmsg.ProduceRequest) (corrupt error) {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			if code, err := checkFraming(req.Topics[i].Partitions[j].Records); code == errCorruptMessage {
+				corrupt = err
+			}
+		}
+	}
+	if corrupt == nil {
+		return nil
+	}
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		out := kmsg.NewProduceResponseTopic()
+		out.Topic, out.TopicID = t.Topic, t.TopicID
+		for j := range t.Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.BaseOffset, p.LogAppendTime, p.LogStartOffset = t.Partitions[j].Partition, -1, -1, -1
+			p.ErrorCode, p.ErrorMessage = errCorruptMessage, kmsg.StringPtr(corrupt.Error())
+			out.Partitions = append(out.Partitions, p)
+		}
+		if len(out.Partitions) > 0 {
+			resp.Topics = append(resp.Topics, out)
+		}
+	}
+	return corrupt
 }
 
 func (b *Broker) produce(ctx context.Context, c *conn, req *kmsg.ProduceRequest, denied bool, t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (*partition, partlog.AppendInfo, error) {
@@ -117,8 +151,6 @@ func (b *Broker) produce(ctx context.Context, c *conn, req *kmsg.ProduceRequest,
 // checkProduce looks at what the log does not know of.
 func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16, error) {
 	switch {
-	case req.Acks != acksAll && req.Acks != acksNone && req.Acks != acksLeader:
-		return errInvalidRequiredAcks, fmt.Errorf("acks %d, -1, 0 and 1 are known", req.Acks)
 	case p.internal:
 		return errInvalidTopic, fmt.Errorf("%s is internal", p.tp.Topic)
 	case len(records) == 0:
@@ -127,12 +159,12 @@ func checkProduce(req *kmsg.ProduceRequest, p *partition, records []byte) (int16
 	if code, err := checkFraming(records); err != nil {
 		return code, err
 	}
-	h, err := batch.ParseHeader(records)
-	if err != nil {
-		return errNone, nil // the log says what is wrong
-	}
-	if h.Codec() == codecZstd && req.Version < firstProduceWithZstd {
+	// What else is wrong with a batch the log says.
+	if h, err := batch.ParseHeader(records); err == nil && h.Codec() == codecZstd && req.Version < firstProduceWithZstd {
 		return errUnsupportedCompression, fmt.Errorf("zstd needs Produce version %d", firstProduceWithZstd)
+	}
+	if req.Acks != acksAll && req.Acks != acksNone && req.Acks != acksLeader {
+		return errInvalidRequiredAcks, fmt.Errorf("acks %d, -1, 0 and 1 are known", req.Acks)
 	}
 	return errNone, nil
 }
@@ -165,6 +197,8 @@ func checkFraming(records []byte) (int16, error) {
 func checkHeader(records []byte) (int16, error) {
 	h, err := batch.ParseHeader(records)
 	switch {
+	case h.ProducerID >= 0 && h.ProducerEpoch < 0 && batch.CheckCRC(&h, records) == nil:
+		return errInvalidProducerEpoch, fmt.Errorf("producer %d has epoch %d", h.ProducerID, h.ProducerEpoch)
 	case err != nil && batch.CheckCRC(&h, records) == nil:
 		return errInvalidRecord, err
 	case err == nil && h.BaseOffset != 0:

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,14 @@ import (
 // reads too, and one that is slower goes on and serves the next fetch; what lies after the end of a leader epoch is not served from a remote segment of an
 // abandoned lineage; followers are not served.
 
-const isolationCommitted = 1
+const (
+	isolationUncommitted = 0
+	isolationCommitted   = 1
+)
+
+func knownIsolation(level int8) bool {
+	return level == isolationCommitted || level == isolationUncommitted
+}
 
 // fetchRequest is what all partitions of one Fetch have in common.
 type fetchRequest struct {
@@ -27,15 +35,25 @@ type fetchRequest struct {
 	version   int16
 	committed bool
 	consumer  bool
+	negative  bool     // MaxBytes is
+	replica   int32    // -1: a consumer
 	formats   []string // that the client reads itself
 }
 
 func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchRequest) (reply, error) {
+	if !b.sessions.Valid(req.SessionID) {
+		return &fetched{scratches: &b.scratches, resp: refusedFetch(req, errUnknown)}, nil
+	}
 	f, code := b.sessions.Apply(req)
 	if code != errNone {
 		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{ErrorCode: code}}, nil
 	}
-	r := fetchRequest{conn: c, version: req.Version, committed: req.IsolationLevel == isolationCommitted, consumer: isConsumer(req)}
+	r := fetchRequest{conn: c, version: req.Version, committed: req.IsolationLevel == isolationCommitted, replica: replicaOf(req), negative: req.MaxBytes < 0}
+	r.consumer = r.replica == -1
+	if !knownIsolation(req.IsolationLevel) && slices.ContainsFunc(f.Parts, func(p session.Part) bool { _, code := b.fetchable(&r, &p); return code == errNone }) {
+		f.Drop()
+		return &fetched{scratches: &b.scratches, resp: refusedFetch(req, errUnknown)}, nil
+	}
 	if r.consumer && c.overdrawn(quota.Fetch) {
 		f.Drop()
 		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{SessionID: f.SessionID}}, nil
@@ -114,11 +132,29 @@ func awaitLocations(ctx context.Context, parts []fetch.Part, grace time.Duration
 	}
 }
 
-func isConsumer(req *kmsg.FetchRequest) bool {
+func replicaOf(req *kmsg.FetchRequest) int32 {
 	if req.Version >= 15 {
-		return req.ReplicaState.ID == -1
+		return req.ReplicaState.ID
 	}
-	return req.ReplicaID == -1
+	return req.ReplicaID
+}
+
+// refusedFetch refuses a request as a whole. Topics that it names by their ids are not in such an answer.
+func refusedFetch(req *kmsg.FetchRequest, code int16) wire.FetchResponse {
+	resp := wire.FetchResponse{ErrorCode: code, SessionID: req.SessionID}
+	for i := range req.Topics {
+		if req.Version >= 13 {
+			break
+		}
+		t := wire.FetchTopic{Topic: req.Topics[i].Topic}
+		for j := range req.Topics[i].Partitions {
+			p := failedPartition(req.Topics[i].Partitions[j].Partition, code)
+			p.Aborted = []wire.AbortedTransaction{}
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp
 }
 
 // fetched is a Fetch answer; its record bytes go from where they lie to the socket.
@@ -173,8 +209,11 @@ func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, in
 		return failedPart{failed}, limit, nil
 	}
 	o := p.log.Offsets()
-	if failed := b.fence(p, asked, &o); failed != nil {
+	if failed := b.fence(r, p, asked, &o); failed != nil {
 		return failedPart{*failed}, limit, nil
+	}
+	if (r.negative || limit < 0) && asked.FetchOffset >= o.LocalLogStart && asked.FetchOffset < o.HighWatermark {
+		return failedPart{failedPartition(asked.Partition, errUnknown)}, limit, nil // there is something to read, and no telling how much of it
 	}
 	local := &localPart{partition: p, logger: b.log, offset: asked.FetchOffset, committed: r.committed}
 	if asked.FetchOffset >= o.LocalLogStart || b.remote == nil || !p.config().RemoteStorage && !b.remote.knows(p) {
@@ -215,10 +254,19 @@ func (b *Broker) fetchable(r *fetchRequest, asked *session.Part) (*partition, in
 }
 
 // fence judges the epochs and the offset that a fetch names. nil: it may be read.
-func (b *Broker) fence(p *partition, asked *session.Part, o *logOffsets) *wire.FetchPartition {
+func (b *Broker) fence(r *fetchRequest, p *partition, asked *session.Part, o *logOffsets) *wire.FetchPartition {
 	if code := fenceEpoch(p, asked.CurrentLeaderEpoch); code != errNone {
 		failed := failedPartition(asked.Partition, code)
 		if code == errFencedLeaderEpoch {
+			failed.CurrentLeader = &wire.LeaderAndEpoch{LeaderID: b.nodeID, LeaderEpoch: p.log.LeaderEpoch()}
+		}
+		return &failed
+	}
+	if r.replica >= 0 { // nobody has replicas here
+		failed := failedPartition(asked.Partition, errNotLeader)
+		if asked.CurrentLeaderEpoch >= 0 {
+			failed.ErrorCode = errUnknownLeaderEpoch
+		} else if r.version >= 16 {
 			failed.CurrentLeader = &wire.LeaderAndEpoch{LeaderID: b.nodeID, LeaderEpoch: p.log.LeaderEpoch()}
 		}
 		return &failed

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
@@ -50,6 +51,21 @@ func onceEach(list []kmsg.ListOffsetsRequestTopicPartition) (once []kmsg.ListOff
 	return once, twice
 }
 
+// mergedOnce gives the partitions of a topic that a request names more than once: all of them where it comes first, none behind.
+func mergedOnce(list []kmsg.ListOffsetsRequestTopic, first int) (once []kmsg.ListOffsetsRequestTopicPartition, twice map[int32]bool) {
+	var all []kmsg.ListOffsetsRequestTopicPartition
+	for i := range list {
+		if list[i].Topic != list[first].Topic {
+			continue
+		}
+		if i < first {
+			return nil, nil
+		}
+		all = append(all, list[i].Partitions...)
+	}
+	return onceEach(all)
+}
+
 // served tells whether a version of the request knows a timestamp.
 func served(ts int64, version int16) bool {
 	since, known := specialSince[ts]
@@ -63,7 +79,14 @@ func (b *Broker) handleListOffsets(ctx context.Context, c *conn, req *kmsg.ListO
 	ctx, cancel := context.WithTimeout(ctx, b.config().RemoteFetchMaxWait)
 	defer cancel()
 	resp := kmsg.NewPtrListOffsetsResponse()
+	times := make(map[string]int, len(req.Topics))
+	for i := range req.Topics {
+		times[req.Topics[i].Topic]++
+	}
 	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, len(req.Topics))
+	if !knownIsolation(req.IsolationLevel) {
+		return refusedOffsets(req, errUnknown), nil
+	}
 	var g errgroup.Group
 	g.SetLimit(maxLookups)
 	for i := range req.Topics {
@@ -71,6 +94,9 @@ func (b *Broker) handleListOffsets(ctx context.Context, c *conn, req *kmsg.ListO
 		out.Topic = t.Topic
 		allowed := b.allowedTopic(c, acl.Describe, t.Topic)
 		asked, twice := onceEach(t.Partitions)
+		if times[t.Topic] > 1 {
+			asked, twice = mergedOnce(req.Topics, i)
+		}
 		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(asked))
 		for j := range asked {
 			in, out := &asked[j], &out.Partitions[j]
@@ -100,7 +126,24 @@ func (b *Broker) handleListOffsets(ctx context.Context, c *conn, req *kmsg.ListO
 			g.Go(func() error { b.listOffset(ctx, req, p, in, out); return nil })
 		}
 	}
-	return resp, g.Wait()
+	err := g.Wait()
+	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.ListOffsetsResponseTopic) bool { return len(t.Partitions) == 0 })
+	return resp, err
+}
+
+func refusedOffsets(req *kmsg.ListOffsetsRequest, code int16) kmsg.Response {
+	resp := kmsg.NewPtrListOffsetsResponse()
+	for i := range req.Topics {
+		t := kmsg.NewListOffsetsResponseTopic()
+		t.Topic = req.Topics[i].Topic
+		for j := range req.Topics[i].Partitions {
+			p := kmsg.NewListOffsetsResponseTopicPartition()
+			p.Partition, p.ErrorCode, p.Timestamp, p.Offset, p.LeaderEpoch = req.Topics[i].Partitions[j].Partition, code, -1, -1, -1
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp
 }
 
 func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p *partition, in *kmsg.ListOffsetsRequestTopicPartition, out *kmsg.ListOffsetsResponseTopicPartition) {

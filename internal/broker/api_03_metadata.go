@@ -16,7 +16,10 @@ import (
 
 func (b *Broker) handleMetadata(_ context.Context, c *conn, req *kmsg.MetadataRequest) (kmsg.Response, error) {
 	if misusesIDs(req) {
-		return refusedMetadata(req), nil
+		return refusedMetadata(req, errInvalidRequest), nil
+	}
+	if slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.Topic == nil && t.TopicID == [16]byte{} }) {
+		return refusedMetadata(req, errUnknown), nil // as in Apache Kafka
 	}
 	resp := kmsg.NewPtrMetadataResponse()
 	node := kmsg.NewMetadataResponseBroker()
@@ -55,11 +58,12 @@ func misusesIDs(req *kmsg.MetadataRequest) bool {
 	return req.Version < 12 && slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.Topic == nil || t.TopicID != [16]byte{} })
 }
 
-func refusedMetadata(req *kmsg.MetadataRequest) kmsg.Response {
+func refusedMetadata(req *kmsg.MetadataRequest, code int16) kmsg.Response {
 	resp := kmsg.NewPtrMetadataResponse()
+	resp.ErrorCode = code
 	for _, asked := range req.Topics {
 		t := kmsg.NewMetadataResponseTopic()
-		t.Topic, t.TopicID, t.ErrorCode = kmsg.StringPtr(""), asked.TopicID, errInvalidRequest
+		t.Topic, t.TopicID, t.ErrorCode = kmsg.StringPtr(deref(asked.Topic)), asked.TopicID, code
 		resp.Topics = append(resp.Topics, t)
 	}
 	return resp

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -26,6 +27,9 @@ func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.Offs
 		if !b.allowedGroup(c, acl.Read, req.Group) {
 			code = errGroupAuthorization
 		}
+		if len(t.Partitions) == 0 && code == errNone {
+			out.Partitions = nil // left out, as in Apache Kafka; one that is not there is not
+		}
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			out.Partitions[j].Partition = p.Partition
@@ -44,6 +48,8 @@ func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.Offs
 			}
 		}
 	}
+	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.OffsetCommitResponseTopic) bool { return t.Partitions == nil })
+	mergeRefused(resp)
 	if len(places) == 0 {
 		return resp, nil
 	}
@@ -63,6 +69,28 @@ func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.Offs
 		}
 	}
 	return resp, nil
+}
+
+// mergeRefused puts the partitions of a topic that is named twice together where all of them are refused already, as Apache Kafka does.
+func mergeRefused(resp *kmsg.OffsetCommitResponse) {
+	type name struct {
+		topic string
+		id    [16]byte
+	}
+	first := make(map[name]int, len(resp.Topics))
+	kept := resp.Topics[:0]
+	for _, t := range resp.Topics {
+		refused := !slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetCommitResponseTopicPartition) bool { return p.ErrorCode == errNone })
+		n := name{t.Topic, t.TopicID}
+		if at, twice := first[n]; twice && refused {
+			kept[at].Partitions = append(kept[at].Partitions, t.Partitions...)
+			continue
+		} else if refused {
+			first[n] = len(kept)
+		}
+		kept = append(kept, t)
+	}
+	resp.Topics = kept
 }
 
 // maxRetentionMs keeps a retention asked for by a client within time.Duration: 100 years.

@@ -31,6 +31,10 @@ func (b *Broker) handleJoinGroup(ctx context.Context, c *conn, req *kmsg.JoinGro
 	if req.Version == 0 {
 		join.Rebalance = join.Session
 	}
+	if cfg := b.config(); req.Group != "" && (join.Session < cfg.GroupMinSessionTimeout || join.Session > cfg.GroupMaxSessionTimeout) {
+		fillJoin(resp, group.JoinResult{Err: group.ErrSessionTimeout, MemberID: req.MemberID, Generation: -1}, req.Version)
+		return resp, nil
+	}
 	join.NewMemberID = newMemberID(join)
 	for _, p := range req.Protocols {
 		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
@@ -52,6 +56,9 @@ func fillJoin(resp *kmsg.JoinGroupResponse, r group.JoinResult, version int16) {
 	resp.ErrorCode, resp.Generation, resp.LeaderID, resp.MemberID, resp.SkipAssignment = groupCode(r.Err), r.Generation, r.Leader, r.MemberID, r.SkipAssignment
 	if r.Err == nil || version < 7 {
 		resp.ProtocolType, resp.Protocol = &r.ProtocolType, &r.Protocol
+		if version >= 7 && r.Protocol == "" {
+			resp.Protocol = nil
+		}
 	}
 	for _, m := range r.Members {
 		out := kmsg.NewJoinGroupResponseMember()

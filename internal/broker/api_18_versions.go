@@ -22,7 +22,7 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 	case req.Version >= 3 && !(softwareName.MatchString(req.ClientSoftwareName) && softwareName.MatchString(req.ClientSoftwareVersion)):
 		resp.ErrorCode = errInvalidRequest
 		return resp, nil
-	case req.Version >= 5 && (req.ClusterID == nil) != (req.NodeID < 0):
+	case req.Version >= 5 && (req.ClusterID == nil) != (req.NodeID == -1):
 		resp.ErrorCode = errInvalidRequest // one without the other
 		return resp, nil
 	case req.Version >= 5 && req.ClusterID != nil && (*req.ClusterID != b.clusterID || req.NodeID != b.nodeID):
@@ -42,7 +42,8 @@ func (b *Broker) handleApiVersions(_ context.Context, _ *conn, req *kmsg.ApiVers
 	}
 	b.tellGateway(req, resp)
 	slices.SortFunc(resp.ApiKeys, func(a, b kmsg.ApiVersionsResponseApiKey) int { return int(a.ApiKey) - int(b.ApiKey) })
-	resp.SupportedFeatures, resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch = supportedFeatures(req.Version), finalizedFeatures(), featuresEpoch
+	resp.SupportedFeatures = supportedFeatures(req.Version)
+	resp.FinalizedFeatures, resp.FinalizedFeaturesEpoch = b.features.finalized()
 	return resp, nil
 }
 

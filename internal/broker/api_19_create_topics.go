@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/topics"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // CreateTopics, versions 2 to 7. There is one node: the replication factor is 1 (or -1, the default), and an assignment may name this node only.
@@ -20,6 +22,13 @@ func (b *Broker) handleCreateTopics(_ context.Context, c *conn, req *kmsg.Create
 	seen := make(map[string]int, len(req.Topics))
 	for i := range req.Topics {
 		seen[req.Topics[i].Topic]++
+	}
+	tried := slices.DeleteFunc(slices.Clone(req.Topics), func(t kmsg.CreateTopicsRequestTopic) bool { return seen[t.Topic] > 1 || !b.mayCreate(c, t.Topic) })
+	if len(tried) > 0 && timedOut(req.TimeoutMillis) {
+		return refusedTopics(req, errRequestTimedOut, outOfTime), nil
+	}
+	if b.tooManyPartitions(tried) {
+		return refusedTopics(req, errPolicyViolation, fmt.Sprintf("more than %d partitions in one request", maxPartitionsPerTopic)), nil
 	}
 	for i := range req.Topics {
 		asked := &req.Topics[i]
@@ -34,6 +43,34 @@ func (b *Broker) handleCreateTopics(_ context.Context, c *conn, req *kmsg.Create
 		}
 	}
 	return resp, nil
+}
+
+// timedOut tells of a time-out that has passed before anything can be done, as Apache Kafka's controller finds.
+func timedOut(millis int32) bool { return millis <= 0 }
+
+const outOfTime = "the time-out of the request has passed"
+
+func refusedTopics(req *kmsg.CreateTopicsRequest, code int16, message string) kmsg.Response {
+	resp := kmsg.NewPtrCreateTopicsResponse()
+	for i := range req.Topics {
+		resp.Topics = append(resp.Topics, failedTopic(req.Topics[i].Topic, code, message))
+	}
+	return resp
+}
+
+func (b *Broker) tooManyPartitions(list []kmsg.CreateTopicsRequestTopic) bool {
+	sum := int64(0)
+	for i := range list {
+		switch t := &list[i]; {
+		case len(t.ReplicaAssignment) > 0:
+			sum += int64(len(t.ReplicaAssignment))
+		case t.NumPartitions == -1:
+			sum += int64(b.config().NumPartitions)
+		case t.NumPartitions > 0:
+			sum += int64(t.NumPartitions)
+		}
+	}
+	return sum > maxPartitionsPerTopic
 }
 
 func failedTopic(name string, code int16, message string) kmsg.CreateTopicsResponseTopic {
@@ -51,18 +88,18 @@ func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, vali
 		return failedTopic(asked.Topic, errTopicAuthorization, "Authorization failed.")
 	}
 	t := topics.Topic{Name: asked.Topic, Partitions: asked.NumPartitions, Configs: make(map[string]string, len(asked.Configs))}
-	for _, kv := range asked.Configs {
-		if kv.Value == nil {
-			return failedTopic(asked.Topic, errInvalidConfig, fmt.Sprintf("null value for configuration %s", kv.Name))
-		}
-		t.Configs[kv.Name] = *kv.Value
-	}
 	// The order decides which of several mistakes is named: Apache Kafka's is name, configurations, partitions and replicas.
 	err := b.topics.Check(t.Name)
 	if err == nil && internalTopic(t.Name) {
 		err = fmt.Errorf("%w: %s is internal", topics.ErrName, t.Name)
 	}
 	if err == nil {
+		for _, kv := range asked.Configs {
+			if kv.Value == nil {
+				return failedTopic(asked.Topic, errInvalidConfig, fmt.Sprintf("null value for configuration %s", kv.Name))
+			}
+			t.Configs[kv.Name] = *kv.Value
+		}
 		_, err = config.ParseTopic(t.Configs, b.config())
 	}
 	if err != nil {
@@ -74,7 +111,9 @@ func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, vali
 	if !c.mayMutate(t.Partitions, strict) {
 		return failedTopic(asked.Topic, errThrottlingQuotaExceeded, quotaExceeded)
 	}
-	if !validateOnly {
+	if validateOnly {
+		t.ID = remotestorage.RandomUUID() // that no topic gets: it is Apache Kafka's answer too
+	} else {
 		if t, err = b.createTopic(t); err != nil {
 			return failedTopic(asked.Topic, topicError(err), err.Error())
 		}
@@ -91,14 +130,16 @@ func (b *Broker) checkReplicas(asked *kmsg.CreateTopicsRequestTopic, partitions 
 		*partitions = int32(len(asked.ReplicaAssignment))
 		return b.checkAssignment(asked.ReplicaAssignment)
 	}
-	if asked.ReplicationFactor != -1 && asked.ReplicationFactor != 1 {
-		return errInvalidReplicationFactor, fmt.Errorf("replication factor %d, but there is one broker", asked.ReplicationFactor)
-	}
 	if *partitions == -1 {
 		*partitions = b.config().NumPartitions
 	}
-	if *partitions < 1 || *partitions > maxPartitionsPerTopic {
+	switch n := asked.ReplicationFactor; {
+	case n < -1 || n == 0:
+		return errInvalidReplicationFactor, fmt.Errorf("replication factor %d", n)
+	case *partitions < 1 || *partitions > maxPartitionsPerTopic:
 		return errInvalidPartitions, fmt.Errorf("%d partitions, 1 to %d are allowed", *partitions, maxPartitionsPerTopic)
+	case n > 1:
+		return errInvalidReplicationFactor, fmt.Errorf("replication factor %d, but there is one broker", n)
 	}
 	return errNone, nil
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -17,6 +18,16 @@ func (b *Broker) handleDeleteTopics(_ context.Context, c *conn, req *kmsg.Delete
 		asked = append(asked, kmsg.DeleteTopicsRequestTopic{Topic: &name})
 	}
 	names, ids := b.countDeletions(asked)
+	if timedOut(req.TimeoutMillis) && slices.ContainsFunc(asked, func(t kmsg.DeleteTopicsRequestTopic) bool {
+		return t.Topic != nil && names[*t.Topic] == 1 || t.TopicID != [16]byte{} && ids[t.TopicID] == 1
+	}) {
+		for _, t := range asked {
+			out := kmsg.NewDeleteTopicsResponseTopic()
+			out.Topic, out.TopicID, out.ErrorCode, out.ErrorMessage = t.Topic, t.TopicID, errRequestTimedOut, kmsg.StringPtr(outOfTime)
+			resp.Topics = append(resp.Topics, out)
+		}
+		return resp, nil
+	}
 	for _, t := range asked {
 		out := kmsg.NewDeleteTopicsResponseTopic()
 		out.Topic, out.TopicID = t.Topic, t.TopicID
@@ -33,6 +44,9 @@ func (b *Broker) handleDeleteTopics(_ context.Context, c *conn, req *kmsg.Delete
 		// One answer for what is there more than once.
 		case byName && names[*t.Topic] > 1:
 			names[*t.Topic] = 0
+			if there, ok := b.topics.Get(*t.Topic); ok && slices.ContainsFunc(asked, func(t kmsg.DeleteTopicsRequestTopic) bool { return t.TopicID == there.ID }) {
+				out.TopicID = there.ID // as its id is in the request too
+			}
 			refuse("the topic is in the request more than once")
 		case byID && ids[t.TopicID] > 1:
 			ids[t.TopicID] = 0

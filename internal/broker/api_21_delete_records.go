@@ -18,8 +18,7 @@ const deleteToEnd = -1
 func (b *Broker) handleDeleteRecords(_ context.Context, c *conn, req *kmsg.DeleteRecordsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDeleteRecordsResponse()
 	moved := false
-	for i := range req.Topics {
-		t := &req.Topics[i]
+	for _, t := range deletedOnce(req.Topics) {
 		out := kmsg.NewDeleteRecordsResponseTopic()
 		out.Topic = t.Topic
 		for j := range t.Partitions {
@@ -40,6 +39,31 @@ func (b *Broker) handleDeleteRecords(_ context.Context, c *conn, req *kmsg.Delet
 }
 
 // unconfirmed takes successes back: the records are hidden now, but a crash may bring them to light again.
+// deletedOnce gives each partition once: of several offsets for one the last counts. A topic without partitions is left out.
+func deletedOnce(list []kmsg.DeleteRecordsRequestTopic) (once []kmsg.DeleteRecordsRequestTopic) {
+	type place struct{ topic, partition int }
+	topics := make(map[string]int, len(list))
+	seen := make(map[string]map[int32]place)
+	for i := range list {
+		t := &list[i]
+		for _, p := range t.Partitions {
+			at, known := topics[t.Topic]
+			if !known {
+				at = len(once)
+				topics[t.Topic], seen[t.Topic] = at, make(map[int32]place)
+				once = append(once, kmsg.DeleteRecordsRequestTopic{Topic: t.Topic})
+			}
+			if before, twice := seen[t.Topic][p.Partition]; twice {
+				once[before.topic].Partitions[before.partition] = p
+				continue
+			}
+			seen[t.Topic][p.Partition] = place{at, len(once[at].Partitions)}
+			once[at].Partitions = append(once[at].Partitions, p)
+		}
+	}
+	return once
+}
+
 func unconfirmed(resp *kmsg.DeleteRecordsResponse) {
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {

@@ -31,7 +31,7 @@ func (b *Broker) initProducer(ctx context.Context, c *conn, req *kmsg.InitProduc
 	case id == nil && !b.allowedCluster(c, acl.IdempotentWrite) && !b.allowedOnAny(c, acl.Write, acl.Topic):
 		return none, errClusterAuthorization
 	}
-	if (req.ProducerID < 0) != (req.ProducerEpoch < 0) {
+	if (req.ProducerID == txn.NoID) != (req.ProducerEpoch == txn.NoEpoch) {
 		return none, errInvalidRequest // one without the other
 	}
 	if req.TransactionalID == nil {
@@ -44,7 +44,7 @@ func (b *Broker) initProducer(ctx context.Context, c *conn, req *kmsg.InitProduc
 		return txn.Producer{ID: id}, errNone
 	}
 	var expected *txn.Producer
-	if req.ProducerID >= 0 {
+	if req.ProducerID != txn.NoID {
 		expected = &txn.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}
 	}
 	r, err := b.txns.ask(ctx, *req.TransactionalID, true, func(k *txnCall) txn.Command {

@@ -34,17 +34,27 @@ func (b *Broker) handleAddPartitionsToTxn(ctx context.Context, c *conn, req *kms
 	case len(tps) > 0:
 		code = txnCodeFor(b.addPartitions(ctx, req.TransactionalID, txn.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch}, txn.V1, tps), req.Version, 2)
 	}
+	seen := make(map[txn.TopicPartition]bool) // an answer about what is missing has each once
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		out := kmsg.AddPartitionsToTxnResponseTopic{Topic: t.Topic}
 		for _, n := range t.Partitions {
+			if missing && !denied {
+				tp := txn.TopicPartition{Topic: t.Topic, Partition: n}
+				if seen[tp] {
+					continue
+				}
+				seen[tp] = true
+			}
 			p := kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: n, ErrorCode: code}
 			if refused := b.partitionRefused(c, t.Topic, n); refused != errNone && !denied {
 				p.ErrorCode = refused
 			}
 			out.Partitions = append(out.Partitions, p)
 		}
-		resp.Topics = append(resp.Topics, out)
+		if len(out.Partitions) > 0 || len(t.Partitions) == 0 {
+			resp.Topics = append(resp.Topics, out)
+		}
 	}
 	return resp, nil
 }
@@ -115,9 +125,15 @@ func (b *Broker) addSeveral(ctx context.Context, c *conn, t *kmsg.AddPartitionsT
 	default:
 		errs = allFailed(len(tps), b.addPartitions(ctx, t.TransactionalID, p, txn.V2, tps))
 	}
+	seen := make(map[txn.TopicPartition]bool)
 	for _, topic := range t.Topics {
 		ot := kmsg.AddPartitionsToTxnResponseTransactionTopic{Topic: topic.Topic}
 		for _, n := range topic.Partitions {
+			if tp := (txn.TopicPartition{Topic: topic.Topic, Partition: n}); missing && seen[tp] {
+				continue
+			} else if missing {
+				seen[tp] = true
+			}
 			op := kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n}
 			if !missing {
 				op.ErrorCode, errs = txnCode(errs[0]), errs[1:]
@@ -125,6 +141,9 @@ func (b *Broker) addSeveral(ctx context.Context, c *conn, t *kmsg.AddPartitionsT
 				op.ErrorCode = errOperationNotAttempted
 			}
 			ot.Partitions = append(ot.Partitions, op)
+		}
+		if len(ot.Partitions) == 0 && len(topic.Partitions) > 0 {
+			continue
 		}
 		out.Topics = append(out.Topics, ot)
 	}

@@ -27,9 +27,13 @@ func (b *Broker) handleWriteTxnMarkers(ctx context.Context, c *conn, req *kmsg.W
 				}
 				ot.Partitions = append(ot.Partitions, p)
 			}
-			out.Topics = append(out.Topics, ot)
+			if len(ot.Partitions) > 0 {
+				out.Topics = append(out.Topics, ot)
+			}
 		}
-		resp.Markers = append(resp.Markers, out)
+		if len(out.Topics) > 0 {
+			resp.Markers = append(resp.Markers, out)
+		}
 	}
 	return resp, nil
 }
@@ -39,8 +43,13 @@ func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marke
 	if p == nil {
 		return errUnknownTopicOrPartition
 	}
-	if m.producer.ID < 0 || m.producer.Epoch < 0 {
+	switch {
+	case m.producer.ID < 0:
 		return errUnknown // nobody has such an id, and so no transaction that might end
+	case m.producer.Epoch < -1:
+		return errInvalidProducerEpoch
+	case m.producer.Epoch < 0:
+		return errUnknown
 	}
 	end, err := b.appendMarker(ctx, p, &m)
 	if err == nil && b.config().AcksAllSync {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -42,6 +43,9 @@ func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.T
 		if denied != errNone {
 			code = denied
 		}
+		if len(t.Partitions) == 0 && code == errNone {
+			out.Partitions = nil // left out, as in Apache Kafka; one that is not there is not
+		}
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			out.Partitions[j].Partition = p.Partition
@@ -57,6 +61,7 @@ func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.T
 			}
 		}
 	}
+	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.TxnOffsetCommitResponseTopic) bool { return t.Partitions == nil })
 	if len(places) == 0 {
 		return resp, nil
 	}

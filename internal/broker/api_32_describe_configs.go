@@ -14,12 +14,18 @@ import (
 
 func (b *Broker) handleDescribeConfigs(_ context.Context, c *conn, req *kmsg.DescribeConfigsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrDescribeConfigsResponse()
+	unknown := slices.ContainsFunc(req.Resources, func(r kmsg.DescribeConfigsRequestResource) bool {
+		return !slices.Contains(listedResources, r.ResourceType)
+	})
 	for i := range req.Resources {
 		asked := &req.Resources[i]
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = asked.ResourceType, asked.ResourceName
 		var r resource
 		err := b.mayConfigure(c, acl.DescribeConfigs, asked.ResourceType, asked.ResourceName)
+		if unknown { // of one of them: none is answered, as in Apache Kafka
+			err = &configError{errInvalidRequest, "a resource of the request is of a type that has no configurations"}
+		}
 		if err == nil {
 			r, err = b.resource(asked.ResourceType, asked.ResourceName)
 		}

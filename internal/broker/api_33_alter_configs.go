@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/topics"
 )
 
 // AlterConfigs, versions 0 to 2: the values given replace all that were set.
@@ -35,9 +37,9 @@ func (b *Broker) handleAlterConfigs(_ context.Context, c *conn, req *kmsg.AlterC
 func (b *Broker) replaceConfigs(asked *kmsg.AlterConfigsRequestResource, validateOnly bool) error {
 	b.altering.Lock()
 	defer b.altering.Unlock()
-	r, err := b.resource(asked.ResourceType, asked.ResourceName)
-	if err != nil {
-		return err
+	r, missing := b.alterable(asked.ResourceType, asked.ResourceName)
+	if r == nil {
+		return missing
 	}
 	overrides := make(map[string]string, len(asked.Configs))
 	for _, kv := range asked.Configs {
@@ -49,7 +51,32 @@ func (b *Broker) replaceConfigs(asked *kmsg.AlterConfigsRequestResource, validat
 		}
 		overrides[kv.Name] = *kv.Value
 	}
-	return r.replace(overrides, validateOnly)
+	return replaceConfigsOf(r, missing, overrides, validateOnly)
+}
+
+// alterable finds what is to be altered. Apache Kafka judges the configurations of a topic before it looks whether the topic is there: then there are a resource to
+// judge them with and an error.
+func (b *Broker) alterable(kind kmsg.ConfigResourceType, name string) (resource, error) {
+	r, err := b.resource(kind, name)
+	if err == nil || kind != kmsg.ConfigResourceTypeTopic {
+		return r, err
+	}
+	if name == "" {
+		err = &configError{errInvalidRequest, "the topic has no name"}
+	}
+	return &topicResource{b, topics.Topic{Name: name}}, err
+}
+
+func replaceConfigsOf(r resource, missing error, overrides map[string]string, validateOnly bool) error {
+	if missing == nil {
+		return r.replace(overrides, validateOnly)
+	}
+	if errors.Is(missing, topics.ErrUnknown) {
+		if err := r.replace(overrides, true); err != nil {
+			return err
+		}
+	}
+	return missing
 }
 
 type resourceName struct {

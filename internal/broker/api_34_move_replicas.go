@@ -13,11 +13,20 @@ import (
 func (b *Broker) handleAlterReplicaLogDirs(_ context.Context, c *conn, req *kmsg.AlterReplicaLogDirsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrAlterReplicaLogDirsResponse()
 	allowed := b.allowedCluster(c, acl.Alter)
+	type replica struct {
+		topic     string
+		partition int32
+	}
+	seen := make(map[replica]bool) // what is named twice is answered once
 	for i := range req.Dirs {
 		for _, t := range req.Dirs[i].Topics {
 			out := kmsg.NewAlterReplicaLogDirsResponseTopic()
 			out.Topic = t.Topic
 			for _, n := range t.Partitions {
+				if seen[replica{t.Topic, n}] {
+					continue
+				}
+				seen[replica{t.Topic, n}] = true
 				p := kmsg.NewAlterReplicaLogDirsResponseTopicPartition()
 				p.Partition = n
 				switch {
@@ -30,7 +39,9 @@ func (b *Broker) handleAlterReplicaLogDirs(_ context.Context, c *conn, req *kmsg
 				}
 				out.Partitions = append(out.Partitions, p)
 			}
-			resp.Topics = append(resp.Topics, out)
+			if len(out.Partitions) > 0 {
+				resp.Topics = append(resp.Topics, out)
+			}
 		}
 	}
 	return resp, nil

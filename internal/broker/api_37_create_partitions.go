@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -17,6 +18,16 @@ func (b *Broker) handleCreatePartitions(_ context.Context, c *conn, req *kmsg.Cr
 	times := make(map[string]int, len(req.Topics))
 	for i := range req.Topics {
 		times[req.Topics[i].Topic]++
+	}
+	if timedOut(req.TimeoutMillis) && slices.ContainsFunc(req.Topics, func(t kmsg.CreatePartitionsRequestTopic) bool {
+		return times[t.Topic] == 1 && b.allowedTopic(c, acl.Alter, t.Topic)
+	}) {
+		for i := range req.Topics {
+			out := kmsg.NewCreatePartitionsResponseTopic()
+			out.Topic, out.ErrorCode, out.ErrorMessage = req.Topics[i].Topic, errRequestTimedOut, kmsg.StringPtr(outOfTime)
+			resp.Topics = append(resp.Topics, out)
+		}
+		return resp, nil
 	}
 	for i := range req.Topics {
 		asked := &req.Topics[i]
@@ -53,7 +64,7 @@ func (b *Broker) morePartitions(c *conn, asked *kmsg.CreatePartitionsRequestTopi
 	case asked.Count <= t.Partitions:
 		return errInvalidPartitions, fmt.Errorf("the topic has %d partitions, %d would not be an increase", t.Partitions, asked.Count)
 	case asked.Count > maxPartitionsPerTopic:
-		return errInvalidPartitions, fmt.Errorf("%d partitions, 1 to %d are allowed", asked.Count, maxPartitionsPerTopic)
+		return errPolicyViolation, fmt.Errorf("%d partitions, 1 to %d are allowed", asked.Count, maxPartitionsPerTopic)
 	case asked.Assignment != nil && len(asked.Assignment) != int(asked.Count-t.Partitions):
 		return errInvalidReplicaAssignment, fmt.Errorf("%d new partitions, but %d assignments", asked.Count-t.Partitions, len(asked.Assignment))
 	}

@@ -21,6 +21,11 @@ func (b *Broker) handleCreateDelegationToken(_ context.Context, c *conn, req *km
 			resp.PrincipalType = *req.OwnerPrincipalType
 		}
 	}
+	if name := req.OwnerPrincipalName; name != nil && *name != "" && req.OwnerPrincipalType == nil {
+		resp.PrincipalName, resp.ErrorCode = c.user(), errUnknown // an owner of no type
+		resp.IssueTimestamp, resp.ExpiryTimestamp, resp.MaxTimestamp = noTime(errUnknown), noTime(errUnknown), noTime(errUnknown)
+		return resp, nil
+	}
 	resp.ErrorCode = c.tokenError()
 	if resp.ErrorCode == errTokensDisabled && resp.PrincipalName != c.user() && !b.allowed(c, acl.CreateTokens, acl.User, resp.PrincipalType+":"+resp.PrincipalName) {
 		resp.ErrorCode = errTokenAuthorization

@@ -18,10 +18,13 @@ const (
 func (b *Broker) handleElectLeaders(_ context.Context, c *conn, req *kmsg.ElectLeadersRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrElectLeadersResponse()
 	known := req.Version == 0 || req.ElectionType == electPreferred || req.ElectionType == electUnclean
+	some := req.Topics == nil || len(req.Topics) > 0 // nil: all
 	switch {
 	case !b.allowedCluster(c, acl.Alter):
 		resp.ErrorCode = errClusterAuthorization
-	case !known:
+	case timedOut(req.TimeoutMillis) && some:
+		resp.ErrorCode = errRequestTimedOut
+	case !known && some:
 		resp.ErrorCode = errInvalidRequest
 	}
 	if req.Topics == nil && resp.ErrorCode == errNone {

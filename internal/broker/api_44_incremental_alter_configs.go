@@ -41,9 +41,9 @@ func (b *Broker) handleIncrementalAlterConfigs(_ context.Context, c *conn, req *
 func (b *Broker) alterConfigs(asked *kmsg.IncrementalAlterConfigsRequestResource, validateOnly bool) error {
 	b.altering.Lock()
 	defer b.altering.Unlock()
-	r, err := b.resource(asked.ResourceType, asked.ResourceName)
-	if err != nil {
-		return err
+	r, missing := b.alterable(asked.ResourceType, asked.ResourceName)
+	if r == nil {
+		return missing
 	}
 	inForce := map[string]string{}
 	for _, e := range r.describe() {
@@ -60,11 +60,16 @@ func (b *Broker) alterConfigs(asked *kmsg.IncrementalAlterConfigsRequestResource
 			return &configError{errInvalidRequest, kv.Name + " is given twice"}
 		}
 		seen[kv.Name] = true
-		if err := alterOne(r, kv, overrides, inForce); err != nil {
+		if kv.Value == nil && kv.Op != kmsg.IncrementalAlterConfigOpDelete {
+			return &configError{errInvalidRequest, "a null value is not supported for " + kv.Name}
+		}
+	}
+	for i := range asked.Configs {
+		if err := alterOne(r, &asked.Configs[i], overrides, inForce); err != nil {
 			return err
 		}
 	}
-	return r.replace(overrides, validateOnly)
+	return replaceConfigsOf(r, missing, overrides, validateOnly)
 }
 
 func alterOne(r resource, kv *kmsg.IncrementalAlterConfigsRequestResourceConfig, overrides, inForce map[string]string) error {
@@ -72,8 +77,8 @@ func alterOne(r resource, kv *kmsg.IncrementalAlterConfigsRequestResourceConfig,
 		delete(overrides, kv.Name)
 		return nil
 	}
-	if kv.Value == nil {
-		return &configError{errInvalidRequest, "a null value is not supported for " + kv.Name}
+	if kv.Op < kmsg.IncrementalAlterConfigOpSet || kv.Op > kmsg.IncrementalAlterConfigOpSubtract {
+		return &configError{errUnknown, fmt.Sprintf("unknown operation %d on %s", kv.Op, kv.Name)}
 	}
 	if kv.Op == kmsg.IncrementalAlterConfigOpSet {
 		overrides[kv.Name] = *kv.Value
@@ -95,8 +100,6 @@ func alterOne(r resource, kv *kmsg.IncrementalAlterConfigsRequestResourceConfig,
 			}
 		case kmsg.IncrementalAlterConfigOpSubtract:
 			items = slices.DeleteFunc(items, func(i string) bool { return i == item })
-		default:
-			return &configError{errInvalidRequest, fmt.Sprintf("unknown operation %d on %s", kv.Op, kv.Name)}
 		}
 	}
 	overrides[kv.Name] = strings.Join(items, ",")

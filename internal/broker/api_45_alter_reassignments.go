@@ -18,6 +18,9 @@ func (b *Broker) handleAlterReassignments(_ context.Context, c *conn, req *kmsg.
 	allowed := b.allowedCluster(c, acl.Alter)
 	if !allowed {
 		resp.ErrorCode, resp.ErrorMessage, resp.AllowReplicationFactorChange = errClusterAuthorization, kmsg.StringPtr(clusterDenied), true
+	} else if timedOut(req.TimeoutMillis) && len(req.Topics) > 0 {
+		allowed = false
+		resp.ErrorCode, resp.ErrorMessage, resp.AllowReplicationFactorChange = errRequestTimedOut, kmsg.StringPtr(outOfTime), true
 	}
 	for _, t := range req.Topics {
 		out := kmsg.NewAlterPartitionAssignmentsResponseTopic()

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -25,6 +26,9 @@ func (b *Broker) handleOffsetDelete(ctx context.Context, c *conn, req *kmsg.Offs
 		out.Topic = t.Topic
 		out.Partitions = make([]kmsg.OffsetDeleteResponseTopicPartition, len(t.Partitions))
 		known, code := b.findTopic(c, acl.Read, t.Topic, [16]byte{}, false)
+		if len(t.Partitions) == 0 && code == errNone {
+			out.Partitions = nil // left out, as in Apache Kafka; one that is not there is not
+		}
 		for j := range t.Partitions {
 			p := t.Partitions[j].Partition
 			out.Partitions[j].Partition = p
@@ -49,6 +53,7 @@ func (b *Broker) handleOffsetDelete(ctx context.Context, c *conn, req *kmsg.Offs
 		resp.ErrorCode, resp.Topics = groupCode(result.Err), nil
 		return resp, nil
 	}
+	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.OffsetDeleteResponseTopic) bool { return t.Partitions == nil })
 	for i, p := range places {
 		p.ErrorCode = groupCode(result.Partitions[i])
 	}

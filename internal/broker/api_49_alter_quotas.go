@@ -43,7 +43,12 @@ func (b *Broker) handleAlterClientQuotas(_ context.Context, c *conn, req *kmsg.A
 		if ch := &changes[i]; !answered[ch.entity] || !allowed {
 			answered[ch.entity] = true
 			out := kmsg.NewAlterClientQuotasResponseEntry()
+			seen := map[string]bool{}
 			for _, part := range req.Entries[i].Entity {
+				if seen[part.Type] {
+					continue
+				}
+				seen[part.Type] = true
 				out.Entity = append(out.Entity, kmsg.AlterClientQuotasResponseEntryEntity{Type: part.Type, Name: part.Name})
 			}
 			out.ErrorCode, out.ErrorMessage = configCode(ch.err)

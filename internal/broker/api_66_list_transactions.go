@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -13,6 +14,14 @@ import (
 )
 
 // ListTransactions, versions 0 to 2.
+
+// age of a transaction in milliseconds. One that has not begun is as old as time, as in Apache Kafka.
+func age(started, now time.Time) int64 {
+	if started.IsZero() {
+		return now.UnixMilli() + 1
+	}
+	return now.Sub(started).Milliseconds()
+}
 
 func (b *Broker) handleListTransactions(ctx context.Context, c *conn, req *kmsg.ListTransactionsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrListTransactionsResponse()
@@ -28,7 +37,7 @@ func (b *Broker) handleListTransactions(ctx context.Context, c *conn, req *kmsg.
 	for _, name := range req.StateFilters {
 		if s, ok := txn.ParseState(name); ok {
 			states = append(states, s)
-		} else {
+		} else if !slices.Contains(resp.UnknownStateFilters, name) {
 			resp.UnknownStateFilters = append(resp.UnknownStateFilters, name)
 		}
 	}
@@ -38,7 +47,7 @@ func (b *Broker) handleListTransactions(ctx context.Context, c *conn, req *kmsg.
 		switch {
 		case len(req.StateFilters) > 0 && !slices.Contains(states, d.State),
 			len(req.ProducerIDFilters) > 0 && !slices.Contains(req.ProducerIDFilters, d.Producer.ID),
-			req.DurationFilterMillis >= 0 && !d.Started.IsZero() && now.Sub(d.Started).Milliseconds() <= req.DurationFilterMillis,
+			req.DurationFilterMillis >= 0 && age(d.Started, now) <= req.DurationFilterMillis,
 			pattern != nil && !pattern.MatchString(t.ID()),
 			!b.allowedTransaction(c, acl.Describe, t.ID()):
 			return

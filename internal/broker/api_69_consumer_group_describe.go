@@ -29,6 +29,11 @@ func (b *Broker) handleConsumerGroupDescribe(ctx context.Context, c *conn, req *
 			resp.Groups = append(resp.Groups, out)
 			continue
 		}
+		if id == "" {
+			out.ErrorCode, out.ErrorMessage = errInvalidGroupID, kmsg.StringPtr("the group has no name")
+			resp.Groups = append(resp.Groups, out)
+			continue
+		}
 		b.describeConsumers(ctx, c, &out)
 		if req.IncludeAuthorizedOperations && out.ErrorCode == errNone {
 			out.AuthorizedOperations = b.operations(c, acl.Group, id)

@@ -21,9 +21,16 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, c *conn, req *
 	left := min(max(int(req.ResponsePartitionLimit), 1), maxDescribedPartitions)
 	fromTopic, fromPartition := "", int32(0)
 	names := b.describedNames(c, req)
+	if len(names) > 0 && names[0] == "" {
+		names = nil
+		for i := range req.Topics {
+			names = append(names, req.Topics[i].Topic)
+		}
+		return refusedTopicPartitions(names, errUnknown), nil // the whole request, as in Apache Kafka
+	}
 	if at := req.Cursor; at != nil {
 		if at.Partition < 0 || len(req.Topics) > 0 && !slices.Contains(names, at.Topic) {
-			return badCursor(names), nil
+			return refusedTopicPartitions(names, errInvalidRequest), nil // its cursor names no partition, or none of the topics that are asked for
 		}
 		fromTopic, fromPartition = at.Topic, at.Partition
 	}
@@ -67,12 +74,11 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, c *conn, req *
 	return resp, nil
 }
 
-// badCursor refuses a request whose cursor names no partition, or none of the topics that are asked for.
-func badCursor(names []string) kmsg.Response {
+func refusedTopicPartitions(names []string, code int16) kmsg.Response {
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
 	for _, name := range names {
 		out := kmsg.NewDescribeTopicPartitionsResponseTopic()
-		out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), errInvalidRequest, noOperations
+		out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), code, noOperations
 		resp.Topics = append(resp.Topics, out)
 	}
 	return resp

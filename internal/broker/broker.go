@@ -66,6 +66,7 @@ type Broker struct {
 	secrets    *secrets
 
 	resourceConfigs *resourceConfigs
+	features        *features
 	quotas          *quotas
 
 	tokenKeys *sasl.Keys // nil without OAUTHBEARER
@@ -147,6 +148,9 @@ func (b *Broker) open() error {
 		return err
 	}
 	if b.resourceConfigs, err = openResourceConfigs(b.fs, cfg.DataDir); err != nil {
+		return err
+	}
+	if b.features, err = openFeatures(b.fs, cfg.DataDir); err != nil {
 		return err
 	}
 	if b.quotas, err = openQuotas(b.fs, cfg); err != nil {

@@ -23,21 +23,7 @@ func TestAdminSessionAsApacheKafka(t *testing.T) {
 	})
 }
 
-// The reasons are in docs/differences.md.
-var adminDifferences = []difference{
-	{"feature to less v1", `Results [{Feature "transaction.version"}]`, "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature to less v2", "Results null", "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature to less, whatever it costs v1", `Results [{Feature "transaction.version"}]`, "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature to less, whatever it costs v2", "Results null", "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature to nothing v1", `Results [{Feature "share.version"}]`, "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature to nothing v2", "Results null", "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature streams to nothing v1", `Results [{Feature "streams.version"}]`, "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature streams to nothing v2", "Results null", "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature group to nothing v1", `Results [{Feature "group.version"}]`, "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature group to nothing v2", "Results null", "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature replicas to nothing v1", `Results [{Feature "eligible.leader.replicas.version"}]`, "ErrorCode INVALID_UPDATE_VERSION Results null"},
-	{"feature replicas to nothing v2", "Results null", "ErrorCode INVALID_UPDATE_VERSION Results null"},
-}
+var adminDifferences []difference
 
 func (s *peerSession) electLeaders() {
 	topic := func(name string, partitions ...int32) []kmsg.ElectLeadersRequestTopic {

@@ -20,13 +20,8 @@ func TestConfigSessionAsApacheKafka(t *testing.T) {
 
 // The reasons are in docs/differences.md.
 var alterDifferences = []difference{
-	{"alter, validate only true, an empty name", "INVALID_REQUEST", "INVALID_TOPIC_EXCEPTION"},
-	{"alter, validate only false, an empty name", "INVALID_REQUEST", "INVALID_TOPIC_EXCEPTION"},
 	{"alter, validate only true, a key that needs a restart", "INVALID_REQUEST", "INVALID_CONFIG"},
 	{"alter, validate only false, a key that needs a restart", "INVALID_REQUEST", "INVALID_CONFIG"},
-	{"describe some with synonyms afterwards", "Name \"retention.ms\" Value \"604800000\" Source DEFAULT_CONFIG ConfigSynonyms null",
-		"Name \"retention.ms\" Value \"604800000\" Source DEFAULT_CONFIG ConfigSynonyms [{Name \"log.retention.hours\" Value \"168\" Source DEFAULT_CONFIG}]"},
-	{"describe some with synonyms v", "ConfigSynonyms [{Name \"retention.ms\"", "ConfigSynonyms [{Name \"log.retention.hours\" Value \"168\" Source DEFAULT_CONFIG} {Name \"retention.ms\""},
 }
 
 const (

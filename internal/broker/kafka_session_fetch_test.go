@@ -26,18 +26,12 @@ func TestFetchSessionAsApacheKafka(t *testing.T) {
 
 // The reasons are in docs/differences.md.
 var fetchDifferences = []difference{
-	{"fetch, max bytes -1 v4", "ErrorCode UNKNOWN_SERVER_ERROR HighWatermark -1 LastStableOffset -1", "HighWatermark 30 LastStableOffset 30"},
-	{"fetch, max bytes -1 v1", "ErrorCode UNKNOWN_SERVER_ERROR HighWatermark -1 LastStableOffset -1 LogStartOffset -1", "HighWatermark 30 LastStableOffset 30"},
-	{"fetch, max bytes -1", "PreferredReadReplica -1}", "PreferredReadReplica -1 RecordBatches [3-5:88]}"},
-	{"fetch, the same partition twice v4", "Partitions [", "Partitions [{HighWatermark 30 LastStableOffset 30 LogStartOffset -1 " + noneOfTheRest + " RecordBatches [24-26:88 27-29:88]} "},
-	{"fetch, the same partition twice v1", "Partitions [", "Partitions [{HighWatermark 30 LastStableOffset 30 " + noneOfTheRest + " RecordBatches [24-26:88 27-29:88]} "},
 	{"fetch, session, the unknown id again", " " + unknownIDAnswer, ""},
 	{"fetch, session, the unknown id again", "Topics [", "Topics [" + unknownIDAnswer + " "},
 }
 
 // What an answer holds where there is nothing to say.
 const (
-	noneOfTheRest   = "AbortedTransactions null PreferredReadReplica -1"
 	unknownIDAnswer = "{TopicID <unknown id> Partitions [{ErrorCode UNKNOWN_TOPIC_ID HighWatermark -1 LastStableOffset -1 LogStartOffset -1 " +
 		"AbortedTransactions [] PreferredReadReplica -1}]}"
 )

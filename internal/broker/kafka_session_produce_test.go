@@ -42,7 +42,6 @@ var produceDifferences = []difference{
 	{"produce, two hours ago", "ErrorRecords [{}]", "ErrorRecords null"},
 	{"produce, in two hours", "ErrorRecords [{}]", "ErrorRecords null"},
 	{"produce, in 23 hours", "ErrorRecords [{}]", "ErrorRecords null"},
-	{"produce, idempotent, epoch -1", "INVALID_PRODUCER_EPOCH", "INVALID_RECORD"},
 	{"produce, the same partition twice", "Partitions [", "Partitions [{BaseOffset 1 LogAppendTime -1 ErrorRecords null} "},
 }
 

@@ -23,12 +23,6 @@ func TestTopicSessionAsApacheKafka(t *testing.T) {
 
 // The reasons are in docs/differences.md.
 var topicDifferences = []difference{
-	{"create, validate only", " TopicID <unknown id>", ""},
-	{"metadata, no id", "Brokers null ControllerID -1 Topics [{ErrorCode UNKNOWN_SERVER_ERROR Topic \"\"", "Brokers [{NodeID 1}] ControllerID 1 Topics [{ErrorCode UNKNOWN_TOPIC_ID"},
-	{"metadata, no id v13", "-2147483648 ErrorCode UNKNOWN_SERVER_ERROR}", "-2147483648}"},
-	{"metadata, no id, operations v13", "-2147483648 ErrorCode UNKNOWN_SERVER_ERROR}", "-2147483648}"},
-	{"describe, empty name", "ErrorCode UNKNOWN_SERVER_ERROR Topic \"\" Partitions null AuthorizedOperations -2147483648", "ErrorCode INVALID_TOPIC_EXCEPTION Topic \"\" Partitions null AuthorizedOperations 3576"},
-	{"delete by id, id and name of one", " TopicID <id of topics-by-id>", ""},
 	{"auto create v0", "ErrorCode UNKNOWN_TOPIC_OR_PARTITION Topic \"topics-auto-a\" Partitions null", "Topic \"topics-auto-a\" Partitions [{Leader 1 LeaderEpoch -1 Replicas [1] ISR [1] OfflineReplicas null}]"},
 	{"auto create v4", "ErrorCode UNKNOWN_TOPIC_OR_PARTITION Topic \"topics-auto-e\" Partitions null", "Topic \"topics-auto-e\" Partitions [{Leader 1 LeaderEpoch -1 Replicas [1] ISR [1] OfflineReplicas null}]"},
 	{"auto create v9", "ErrorCode UNKNOWN_TOPIC_OR_PARTITION Topic \"topics-auto-j\" Partitions null", "Topic \"topics-auto-j\" Partitions [{Leader 1 Replicas [1] ISR [1] OfflineReplicas null}]"},

@@ -105,7 +105,7 @@ func describeTopicKey(k *Key, overrides map[string]string, b *Broker) Entry {
 			use(scale(v, s.Scale), b.source(bk))
 			e.Synonyms = append(e.Synonyms, SynonymValue{Name: s.Name, Value: v, Source: b.source(bk)})
 		}
-		if !bk.NoDefault {
+		if !bk.NoDefault && s.Scale == 1 { // Apache Kafka does not list those in hours
 			e.Synonyms = append(e.Synonyms, SynonymValue{Name: s.Name, Value: bk.Default, Source: SourceDefault})
 		}
 	}

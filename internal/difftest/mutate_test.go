@@ -123,6 +123,9 @@ func (w walker) walk(at place, v reflect.Value) {
 		if f := v.FieldByName("UnknownTags"); f.IsValid() {
 			*all = append(*all, mutation{name: fmt.Sprintf("%v.UnknownTags=one", at), change: func(req kmsg.Request) error {
 				f, err := at.in(req)
+				if err == nil && f.Kind() == reflect.Pointer {
+					f = f.Elem()
+				}
 				if err == nil {
 					f.FieldByName("UnknownTags").Addr().Interface().(*kmsg.Tags).Set(7777, []byte("?"))
 				}
@@ -141,10 +144,16 @@ func (w walker) walk(at place, v reflect.Value) {
 		}
 	case reflect.Int32:
 		for _, n := range []int32{-2, -1, 0, 1, 7, math.MaxInt32, math.MinInt32} {
+			if at.String() == "TimeoutMillis" && (n == 1 || n == 7) {
+				continue // so short that what comes of it is a matter of luck
+			}
 			set(strconv.Itoa(int(n)), n)
 		}
 	case reflect.Int64:
 		for _, n := range []int64{-6, -2, -1, 0, 5, math.MaxInt64, math.MinInt64} {
+			if w.key == 27 && n >= 0 && strings.HasSuffix(at.String(), "ProducerID") {
+				continue // somebody may have been given that number, on one side or the other
+			}
 			set(strconv.FormatInt(n, 10), n)
 		}
 	case reflect.String:
@@ -234,7 +243,9 @@ func (w walker) slice(at place, v reflect.Value, set func(string, any)) {
 		}
 		f.Set(reflect.Append(reflect.MakeSlice(f.Type(), 0, 1), e.Elem()))
 	}
-	change("one default", one)
+	if at.String() != "ProducerIDFilters" { // nor is it known who has the number 0
+		change("one default", one)
+	}
 	if v.Len() > 0 {
 		change("twice the same", func(f reflect.Value) {
 			if f.Len() > 0 {

@@ -16,7 +16,7 @@ import (
 var unsaid = map[string]bool{
 	"Version": true, "UnknownTags": true, "ThrottleMillis": true, "ErrorMessage": true, "Host": true, "Port": true, "ClusterID": true, "Rack": true, "Dir": true,
 	"TotalBytes": true, "UsableBytes": true, "Documentation": true, "LogAppendTime": true, "StartTimestamp": true, "SessionLifetimeMillis": true, "TxnStartTimestamp": true, "LastTimestamp": true, "Size": true,
-	"ClientHost": true, "FinalizedFeaturesEpoch": true, "IsCordoned": true,
+	"ClientHost": true, "FinalizedFeaturesEpoch": true, "StatusDetail": true, "IsCordoned": true,
 }
 
 // normal writes an answer as lines of a path and a value. Lists are put in order, so paths have no indices.

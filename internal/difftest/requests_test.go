@@ -12,7 +12,7 @@ type build func(sc *scene) (kmsg.Request, error)
 // builds has a good request for each key, from which others are made by changing it. A key that is not here is asked with a request that is filled with defaults.
 func builds() map[int16]build {
 	all := map[int16]build{}
-	for _, m := range []map[int16]build{logBuilds(), groupBuilds(), transactionBuilds(), adminBuilds(), describeBuilds()} {
+	for _, m := range []map[int16]build{logBuilds(), groupBuilds(), transactionBuilds(), adminBuilds(), describeBuilds(), streamsBuilds()} {
 		for k, b := range m {
 			all[k] = b
 		}

@@ -4,6 +4,7 @@ package session
 
 import (
 	"container/list"
+	"math"
 	"math/rand/v2"
 	"sync"
 
@@ -179,7 +180,7 @@ func (c *Cache) openLocked(f *Fetch, byID bool) {
 func (c *Cache) freeIDLocked() int32 {
 	for {
 		id := rand.Int32()
-		if _, taken := c.sessions[id]; id != 0 && !taken {
+		if _, taken := c.sessions[id]; id != 0 && !taken && c.Valid(id) {
 			return id
 		}
 	}
@@ -202,19 +203,54 @@ func nextEpoch(e int32) int32 {
 	return e + 1
 }
 
+// Valid tells whether a session may have a number. Apache Kafka's cache is in eight pieces, and it has no piece for the others.
+func (c *Cache) Valid(id int32) bool {
+	piece := id / (math.MaxInt32 / 8)
+	return piece >= 0 && piece < 8
+}
+
+// requestParts lists what a request asks for, each partition once: what it says last counts, where it was said first.
 func requestParts(req *kmsg.FetchRequest) []Part {
 	n := 0
 	for i := range req.Topics {
 		n += len(req.Topics[i].Partitions)
 	}
 	parts := make([]Part, 0, n)
+	var seen map[key]int
+	if !ascending(req) {
+		seen = make(map[key]int, n)
+	}
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		for j := range t.Partitions {
-			parts = append(parts, Part{Topic: t.Topic, TopicID: t.TopicID, FetchRequestTopicPartition: t.Partitions[j]})
+			p := Part{Topic: t.Topic, TopicID: t.TopicID, FetchRequestTopicPartition: t.Partitions[j]}
+			if at, twice := seen[p.key()]; twice {
+				parts[at] = p
+				continue
+			}
+			if seen != nil {
+				seen[p.key()] = len(parts)
+			}
+			parts = append(parts, p)
 		}
 	}
 	return parts
+}
+
+// ascending: one topic, whose partitions are in order, can name none twice.
+func ascending(req *kmsg.FetchRequest) bool {
+	if len(req.Topics) > 1 {
+		return false
+	}
+	for i := range req.Topics {
+		ps := req.Topics[i].Partitions
+		for j := 1; j < len(ps); j++ {
+			if ps[j].Partition <= ps[j-1].Partition {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // put adds a partition or replaces what was asked of it; what was last answered stays known.

@@ -8,7 +8,7 @@ func (t *Transaction) end(now time.Time, c *End, o *Output) {
 	refuse := func(err error) { o.reply(c.Token, EndResult{err, Producer{NoID, NoEpoch}}) }
 	retry := c.Version.bumps() && t.isRetry(c.Producer)
 	switch {
-	case t.state == Dead || t.producer.ID != c.Producer.ID && !retry:
+	case t.state == Dead || t.producer.ID == NoID || t.producer.ID != c.Producer.ID && !retry:
 		refuse(ErrUnknownMapping)
 	case !retry && c.Producer.Epoch != t.producer.Epoch:
 		refuse(ErrFenced)

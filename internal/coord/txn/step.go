@@ -123,7 +123,7 @@ func (t *Transaction) nextEpoch(now time.Time, c *Init, o *Output) {
 // check finds out whether p is who may act for the id.
 func (t *Transaction) check(p Producer) error {
 	switch {
-	case t.state == Dead || t.producer.ID != p.ID:
+	case t.state == Dead || t.producer.ID == NoID || t.producer.ID != p.ID:
 		return ErrUnknownMapping
 	case t.producer.Epoch != p.Epoch:
 		return ErrFenced
