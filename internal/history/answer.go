@@ -173,6 +173,9 @@ func (c *Conn) gather(d *demand, asked []session.Part) {
 	for i, p := range d.parts {
 		p.ask(asked[i], d, int(c.remoteMax(&asked[i])))
 	}
+	if c.h.opts.Resolver != nil {
+		c.makeRoom(d.parts)
+	}
 	for _, p := range d.parts {
 		p.route(d)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/remote"
@@ -73,13 +74,47 @@ func (c *Conn) hasItsShare() bool {
 	return tight && c.reading.Load() >= n
 }
 
-// isOverLocked tells whether the partition, which is being read, has to make room: its connection reads too many, or it has had its turn and another one waits.
-func (p *partition) isOverLocked() bool {
-	n, tight := p.c.h.share()
-	if tight && p.c.reading.Load() > n {
-		return true
+// makeRoom ends the reading of those partitions that have read for the longest, as far as the connection reads too many, and of one that has had its turn if another waits for it.
+func (c *Conn) makeRoom(parts []*partition) {
+	n, tight := c.h.share()
+	over := c.reading.Load() - n
+	if !tight || over <= 0 && !c.turnOwed.Load() {
+		return
 	}
-	return p.c.turnOwed.Load() && time.Since(p.direct.began) > p.c.h.turn && p.c.turnOwed.CompareAndSwap(true, false)
+	now := time.Now()
+	var reading []*partition
+	began := make(map[*partition]time.Time)
+	for _, p := range parts {
+		if at, had := p.reads(); !at.IsZero() && (over > 0 || had && now.Sub(at) > c.h.turn) {
+			reading, began[p] = append(reading, p), at
+		}
+	}
+	slices.SortFunc(reading, func(a, b *partition) int { return began[a].Compare(began[b]) })
+	for _, p := range reading[:min(max(int(over), 1), len(reading))] {
+		c.turnOwed.Store(false)
+		p.makeRoom()
+	}
+}
+
+// reads tells since when the partition has been read directly, zero if it is not, and whether anything has come of it.
+func (p *partition) reads() (since time.Time, had bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.direct == nil {
+		return time.Time{}, false
+	}
+	return p.direct.began, p.direct.had
+}
+
+func (p *partition) makeRoom() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.direct != nil {
+		p.endLocked()
+		p.c.hooks.Ended(ReasonCrowded, false)
+		p.turn = time.Time{}
+		p.waitTurnLocked()
+	}
 }
 
 // waitTurnLocked has the partition wait. Once it has waited for long enough another one makes room.

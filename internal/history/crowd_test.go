@@ -111,8 +111,8 @@ func TestMemoryIsSharedByConnections(t *testing.T) {
 	for _, p := range topic.parts {
 		b.history(p, 4, 50, 10, 1000)
 	}
-	d, _ := resolving(t, b, dialOptions{Shared: true, MemoryBudget: 70 * 144 << 10, RemoteMaxPartitionFetchBytes: 1000, Change: func(o *Options) { o.MaxFallbacks = 1 }})
-	_, most := d.reader.Readers()
+	d, _ := resolving(t, b, dialOptions{Shared: true, MemoryBudget: 2 * 16 * 16 << 10, RemoteMaxPartitionFetchBytes: 1000, Change: func(o *Options) { o.MaxFallbacks = 1 }})
+	_, most := d.reader.Readers() // 64 and 16
 	first := []*rawClient{dialRaw(t, d, b), dialRaw(t, d, b)}
 	next := make(map[*rawClient][]int64)
 	read := func(c *rawClient) (got int) {
@@ -151,16 +151,16 @@ func TestMemoryIsSharedByConnections(t *testing.T) {
 // The partitions of a connection that may not read them all at once take turns: each of them gets on.
 func TestPartitionsTakeTurns(t *testing.T) {
 	b := newFakeBroker(t)
-	topic := b.topic("history", 6)
+	topic := b.topic("history", 100)
 	ends := make(map[int32]int64)
 	for _, p := range topic.parts {
 		ends[p.n] = b.history(p, 4, 50, 10, 1000)
 	}
-	d, _ := resolving(t, b, dialOptions{Shared: true, MemoryBudget: 2 * 144 << 10, RemoteMaxPartitionFetchBytes: 20_000, Change: func(o *Options) { o.MaxFallbacks = 1 }})
+	d, _ := resolving(t, b, dialOptions{Shared: true, MemoryBudget: 2 * 16 * 16 << 10, RemoteMaxPartitionFetchBytes: 20_000, Change: func(o *Options) { o.MaxFallbacks = 1 }})
 	d.h.turn = 100 * time.Millisecond
 	c := dialRaw(t, d, b)
 	next, last := make([]int64, len(topic.parts)), 0
-	for deadline := time.Now().Add(40 * time.Second); slices.Contains(next, 0); {
+	for deadline := time.Now().Add(50 * time.Second); slices.Contains(next, 0); {
 		var asks []ask
 		for i, p := range topic.parts {
 			asks = append(asks, at(p, next[i]))
@@ -170,7 +170,7 @@ func TestPartitionsTakeTurns(t *testing.T) {
 				next[r.Partition], last = n%ends[r.Partition], int(r.Partition)
 			}
 		}
-		if n := d.reading()[0]; n > 3 || time.Now().After(deadline) {
+		if n := d.reading()[0]; n > 84 || time.Now().After(deadline) {
 			t.Fatalf("%d read at once, %v, the last was %d", n, next, last)
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -48,17 +48,10 @@ func (p *partition) route(d *demand) {
 	f := finding{questionOf(p.want, d.committed()), c.h.opts.Offer && d.capable && asksLocation(p)}
 	tp, named := c.topic(p.key)
 	if p.direct != nil {
-		switch {
-		case f.offer || !p.goesOnLocked(tp):
-			p.endLocked()
-		case p.isOverLocked():
-			p.endLocked()
-			c.hooks.Ended(ReasonCrowded, false)
-			p.turn = time.Time{}
-			p.waitTurnLocked()
-		default:
+		if !f.offer && p.goesOnLocked(tp) {
 			return
 		}
+		p.endLocked()
 	}
 	if h := p.held; h != nil && h.part.Location != nil && (!f.offer || !p.mayReadLocked(tp)) {
 		p.held = nil // was found for somebody else, as it were

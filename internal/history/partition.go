@@ -67,6 +67,7 @@ type direct struct {
 	tp     remotestorage.TopicIDPartition
 	leader int32
 	began  time.Time
+	had    bool // something of it was delivered
 }
 
 // held is what the broker sent and the client has not taken: its records, or an error. Or it is a location that was found for the client.
@@ -293,7 +294,7 @@ func (p *partition) readDirectLocked(out *wire.FetchPartition, limit int, whole 
 	}
 	p.fed, p.left = p.demand, left{}
 	p.demand.shared += data.Shared
-	p.direct.lastEpoch = data.Epoch
+	p.direct.lastEpoch, p.direct.had = data.Epoch, true
 	p.c.h.episodes.end(p.key)
 }
 

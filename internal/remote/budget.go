@@ -189,11 +189,11 @@ func (w *waiter) wait(ctx context.Context, p patience) error {
 	}
 }
 
-// readers tells how many there are, and how many have room for two chunks each.
+// readers tells how many there are, and how many there may be. How many chunks they need is another matter: of readers of the same places a thousand need one.
 func (b *Budget) readers() (now, most int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.members), int(min(max(b.limit/(readerCost+2*minChunk), 1), math.MaxInt))
+	return len(b.members), freeReaders + int(min(b.limit/2/readerCost, math.MaxInt32))
 }
 
 // TryAcquire takes n bytes if they are there and nobody waits. Idle chunks of a cache count as there.

@@ -58,7 +58,7 @@ func (r *Reader) TryOpen(tp remotestorage.TopicIDPartition, offset int64, resolv
 	return p, true
 }
 
-// Readers tells how many readers are open with this one's budget, and how many are well served by it; TryOpen allows more.
+// Readers tells how many readers are open with this one's budget, and how many TryOpen allows.
 func (r *Reader) Readers() (now, most int) { return r.opts.Budget.readers() }
 
 func (r *Reader) start(p *PartitionReader, join func(member) bool) bool {
