@@ -20,7 +20,7 @@ const (
 
 // Apache Kafka's own tools administer topics, configurations, offsets and logs.
 func TestAdminTools(t *testing.T) {
-	j := lab.java(t)
+	j := lab.jvm.Get(t)
 	w := newWorld(t, "")
 	run := func(class string, args ...string) string {
 		t.Helper()

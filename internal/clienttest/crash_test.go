@@ -12,7 +12,7 @@ import (
 
 // A broker is killed while an idempotent producer writes, and comes back on the same files: the client's retries leave each record there once, in order.
 func TestIdempotentProducersOutliveACrash(t *testing.T) {
-	lab.java(t)
+	lab.jvm.Get(t)
 	for _, p := range producers {
 		switch p.name {
 		case "kgo", "java", "kcat", "confluent":

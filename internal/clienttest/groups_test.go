@@ -30,7 +30,7 @@ func grouped(t *testing.T, w *world, name string, partitions int32) ([]topic, re
 // committed asks Apache Kafka's tool for a group's offsets: the sums of what is committed, of log ends, and of the lag.
 func committed(t *testing.T, w *world, group string) (current, end, lag int) {
 	t.Helper()
-	out := lab.java(t).Tool(t, groupCommand, nil, "--bootstrap-server", w.addr, "--describe", "--group", group, "--offsets")
+	out := lab.jvm.Get(t).Tool(t, groupCommand, nil, "--bootstrap-server", w.addr, "--describe", "--group", group, "--offsets")
 	lines := 0
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)
@@ -80,7 +80,7 @@ func TestGroupGoesFromClientToClient(t *testing.T) {
 		}},
 		{"java", 20, func(t *testing.T, group string, n int) []record {
 			path := filepath.Join(t.TempDir(), "read")
-			lab.java(t).Do(t, "group", w.addr, group, strconv.Itoa(n), path, "shared")
+			lab.jvm.Get(t).Do(t, "group", w.addr, group, strconv.Itoa(n), path, "shared")
 			return readLines(t, path)
 		}},
 		{"confluent", 15, func(t *testing.T, group string, n int) []record {
@@ -189,7 +189,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestGroupCommand(t *testing.T) {
 	w := newWorld(t, "")
 	topics, want := grouped(t, w, "administered", 2)
-	j := lab.java(t)
+	j := lab.jvm.Get(t)
 	first := runConsole(t, w, "administered", 40, "--group", "g")
 	run := func(args ...string) string {
 		return string(j.Tool(t, groupCommand, nil, append([]string{"--bootstrap-server", w.addr}, args...)...))

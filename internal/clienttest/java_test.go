@@ -7,20 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 )
-
-// java is the JVM of this test process.
-func (s *shared) java(t *testing.T) *clientdrivers.JVM {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.jvm == nil {
-		s.jvm = clientdrivers.StartJVM(t)
-	}
-	return s.jvm
-}
 
 const (
 	perfProducer    = "org.apache.kafka.tools.ProducerPerformance"
@@ -30,7 +17,7 @@ const (
 )
 
 func javaProduce(t *testing.T, w *world, jobs []job) {
-	j := lab.java(t)
+	j := lab.jvm.Get(t)
 	for _, job := range jobs {
 		path := filepath.Join(t.TempDir(), job.name)
 		writeLines(t, path, job.records)
@@ -43,7 +30,7 @@ func javaProduce(t *testing.T, w *world, jobs []job) {
 func javaConsume(isolation string, limit int) func(*testing.T, *world, []topic, reading) reading {
 	return func(t *testing.T, w *world, topics []topic, _ reading) reading {
 		path := filepath.Join(t.TempDir(), "read")
-		lab.java(t).Do(t, append([]string{"consume", w.addr, isolation, strconv.Itoa(limit), path}, names(topics)...)...)
+		lab.jvm.Get(t).Do(t, append([]string{"consume", w.addr, isolation, strconv.Itoa(limit), path}, names(topics)...)...)
 		return newReading(readLines(t, path))
 	}
 }
@@ -51,7 +38,7 @@ func javaConsume(isolation string, limit int) func(*testing.T, *world, []topic, 
 // perfProduce writes records of random letters: their values are not known before they are read.
 func perfProduce(t *testing.T, w *world, jobs []job) {
 	for _, job := range jobs {
-		out := lab.java(t).Tool(t, perfProducer, nil, "--bootstrap-server", w.addr, "--topic", job.name, "--num-records", strconv.Itoa(len(job.records)),
+		out := lab.jvm.Get(t).Tool(t, perfProducer, nil, "--bootstrap-server", w.addr, "--topic", job.name, "--num-records", strconv.Itoa(len(job.records)),
 			"--record-size", strconv.Itoa(len(job.records[0].value)), "--throughput", "-1", "--command-property", "compression.type="+job.codec, "batch.size=2000", "linger.ms=20")
 		if want := fmt.Sprintf("%d records sent", len(job.records)); !bytes.Contains(out, []byte(want)) {
 			t.Errorf("%s: %q in %s", job.name, want, out)
@@ -77,7 +64,7 @@ func consoleProduce(t *testing.T, w *world, jobs []job) {
 			}
 			fmt.Fprintf(&in, "%s\t%s\t%s\n", headers, r.key, value)
 		}
-		lab.java(t).Tool(t, consoleProducer, in.Bytes(), "--bootstrap-server", w.addr, "--topic", job.name, "--compression-codec", job.codec, "--batch-size", "2000",
+		lab.jvm.Get(t).Tool(t, consoleProducer, in.Bytes(), "--bootstrap-server", w.addr, "--topic", job.name, "--compression-codec", job.codec, "--batch-size", "2000",
 			"--reader-property", "parse.key=true", "--reader-property", "parse.headers=true", "--reader-property", "null.marker=<none>",
 			"--command-property", "linger.ms=20")
 	}
@@ -108,7 +95,7 @@ func runConsole(t *testing.T, w *world, topic string, n int, more ...string) (al
 	} {
 		args = append(args, "--formatter-property", p)
 	}
-	out := lab.java(t).Tool(t, consoleConsumer, nil, append(args, more...)...)
+	out := lab.jvm.Get(t).Tool(t, consoleConsumer, nil, append(args, more...)...)
 	for line := range strings.SplitSeq(string(out), separator+"end"+separator) {
 		if line == "" || strings.HasPrefix(line, "Processed a total") {
 			continue

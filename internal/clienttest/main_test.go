@@ -1,39 +1,16 @@
 package clienttest
 
 import (
-	"fmt"
-	"os"
-	"sync"
 	"testing"
 
 	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/rewindbin"
 )
 
-// shared is what one test process needs once: the binary, and a JVM whose start costs seconds.
-type shared struct {
+// lab is what the tests of this process share.
+var lab struct {
 	binary rewindbin.Binary
-
-	mu  sync.Mutex
-	jvm *clientdrivers.JVM // nil until it is needed
+	jvm    clientdrivers.SharedJVM
 }
 
-var lab shared
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := lab.close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
-
-func (s *shared) close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.jvm != nil {
-		s.jvm.Close()
-	}
-	return s.binary.Remove()
-}
+func TestMain(m *testing.M) { lab.binary.Main(m, lab.jvm.Close) }

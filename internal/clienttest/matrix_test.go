@@ -165,7 +165,7 @@ func names(topics []topic) (all []string) {
 
 // Every producer with every codec, and every consumer: what is read of a history that has left the local log is what was written.
 func TestProducersAndConsumers(t *testing.T) {
-	lab.java(t) // a peer that is missing is better known early
+	lab.jvm.Get(t) // a peer that is missing is better known early
 	w := newWorld(t, "")
 	var jobs []job
 	var text []bool
@@ -299,7 +299,7 @@ func perfConsume(t *testing.T, w *world, topics []topic, want reading) {
 			}
 		}
 	}
-	out := lab.java(t).Tool(t, perfConsumer, nil, "--bootstrap-server", w.addr, "--include", strings.Join(names(topics), "|"), "--num-records", strconv.Itoa(n),
+	out := lab.jvm.Get(t).Tool(t, perfConsumer, nil, "--bootstrap-server", w.addr, "--include", strings.Join(names(topics), "|"), "--num-records", strconv.Itoa(n),
 		"--hide-header", "--timeout", "20000")
 	f := strings.Split(string(out), ", ")
 	if len(f) < 5 || f[4] != strconv.Itoa(n) || f[2] != fmt.Sprintf("%.4f", float64(size)/(1<<20)) {

@@ -3,15 +3,12 @@ package clienttest
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/rewind-kafka/rewind/internal/control"
 )
 
 // throttleMax is the longest that the Java producer was told to wait.
@@ -19,19 +16,9 @@ var throttleMax = regexp.MustCompile(`producer-metrics:produce-throttle-time-max
 
 // TestThrottledJava: Apache Kafka's own producer and consumer keep to a quota, get everything across, and the producer's metrics say that it was told to wait.
 func TestThrottledJava(t *testing.T) {
-	j := lab.java(t)
-	logs := &logFile{path: filepath.Join(t.TempDir(), "broker.log")}
-	args := append(brokerArgs(t.TempDir(), "127.0.0.1:0", "file://"+t.TempDir()), "--set", "quota.window.num=2")
-	child, err := control.StartBinary(t.Context(), lab.binary.Path(t), logs, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{addr: child.Ready.Addr, child: child, logs: logs}
-	t.Cleanup(func() {
-		if err := child.Stop(20 * time.Second); err != nil {
-			t.Errorf("stopping the broker: %v", err)
-		}
-	})
+	j := lab.jvm.Get(t)
+	s := lab.binary.Start(t, append(brokerArgs(t.TempDir(), "127.0.0.1:0", "file://"+t.TempDir()), "--set", "quota.window.num=2")...)
+	w := &world{addr: s.Ready.Addr, child: s.Child, logs: s.Logs}
 	w.admin = w.client(t)
 	w.create(t, []topic{{"t", 1}}, nil)
 	const rate, size, n = 100_000, 1000, 600

@@ -18,7 +18,7 @@ import (
 // A plain Java consumer and a kgo consumer with the one-line dialer read the same tiered topic from a real S3 server at the same time and agree. The broker
 // has its credentials from its environment; the readers have none, for what they open are presigned URLs.
 func TestJavaAndDialerTogether(t *testing.T) {
-	j := lab.java(t)
+	j := lab.jvm.Get(t)
 	s3 := storetest.S3(t)
 	w := newWorld(t, s3.URL(t, "history"))
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
@@ -63,7 +63,7 @@ func TestJavaAndDialerTogether(t *testing.T) {
 		t.Errorf("not all history was read directly: %+v", s)
 	}
 	// Nothing signed is in the broker's log.
-	if log := string(w.logs.end()); strings.Contains(log, "X-Amz-Signature") || strings.Contains(log, storetest.SecretKey) {
+	if log := string(w.logs.End()); strings.Contains(log, "X-Amz-Signature") || strings.Contains(log, storetest.SecretKey) {
 		t.Errorf("a signature or a secret in the log: %s", log)
 	}
 }

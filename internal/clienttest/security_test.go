@@ -20,7 +20,6 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
-	"github.com/rewind-kafka/rewind/internal/control"
 	"github.com/rewind-kafka/rewind/internal/freeport"
 )
 
@@ -66,21 +65,8 @@ func startSecured(t *testing.T) *secured {
 		t.Fatal(err)
 	}
 	write(t, path, text)
-	logs := &logFile{path: filepath.Join(dir, "broker.log")}
-	args := brokerArgs(filepath.Join(dir, "data"), conf["listeners"], "file://"+t.TempDir())
-	child, err := control.StartBinary(t.Context(), lab.binary.Path(t), logs, append(args, "--config", path)...)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, logs.end())
-	}
-	s.world = &world{addr: child.Ready.Addr, child: child, logs: logs}
-	t.Cleanup(func() {
-		if err := child.Stop(20 * time.Second); err != nil {
-			t.Errorf("stopping the broker: %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the broker's log:\n%s", logs.end())
-		}
-	})
+	server := lab.binary.Start(t, append(brokerArgs(filepath.Join(dir, "data"), conf["listeners"], "file://"+t.TempDir()), "--config", path)...)
+	s.world = &world{addr: server.Ready.Addr, child: server.Child, logs: server.Logs}
 	s.admin = s.client(t)
 	return s
 }
@@ -155,7 +141,7 @@ func TestSecureClients(t *testing.T) {
 	s.prepare(t, "mine-")
 	s.create(t, []topic{{"mine-read", 1}}, tiered("internal.segment.bytes", segmentBytes))
 	want := s.fill(t, "mine-read", 60)
-	for _, d := range clientdrivers.Drivers(lab.java) {
+	for _, d := range clientdrivers.Drivers(lab.jvm.Get) {
 		for _, l := range secureLogins() {
 			l.User = clustertest.Alice
 			if l.Protocol == clustertest.MutualTLS {
@@ -232,7 +218,7 @@ const aclCommand = "org.apache.kafka.tools.AclCommand"
 
 // TestSecurityTools: Apache Kafka's kafka-acls.sh and kafka-configs.sh keep rules and users of ours, and a client in Java comes in with a certificate.
 func TestSecurityTools(t *testing.T) {
-	j := lab.java(t)
+	j := lab.jvm.Get(t)
 	s := startSecured(t)
 	run := func(class string, args ...string) string {
 		t.Helper()

@@ -21,7 +21,7 @@ import (
 // TestTransactionalClients: every client that knows transactions aborts one, commits another and reads what counts.
 func TestTransactionalClients(t *testing.T) {
 	w := newWorld(t, "")
-	for _, d := range clientdrivers.Drivers(lab.java) {
+	for _, d := range clientdrivers.Drivers(lab.jvm.Get) {
 		if !d.CanTransactions {
 			continue
 		}
@@ -60,7 +60,7 @@ func TestConsumeProcessProduce(t *testing.T) {
 		{"kgo", func(t *testing.T, id, from, to string) { transact(t, w, nil, id, from, to) }},
 		{"kgo-direct", func(t *testing.T, id, from, to string) { transact(t, w, w.dialer(t), id, from, to) }},
 		{"java", func(t *testing.T, id, from, to string) {
-			lab.java(t).Do(t, "transact", w.addr, id, from, to, strconv.Itoa(transacted+2))
+			lab.jvm.Get(t).Do(t, "transact", w.addr, id, from, to, strconv.Itoa(transacted+2))
 		}},
 		{"librdkafka", func(t *testing.T, id, from, to string) {
 			python(t, "confluent", "transact", w.addr, id, from, to, strconv.Itoa(transacted+2))
@@ -192,7 +192,7 @@ func (w *world) checkGroup(t *testing.T, group string) {
 // checkTools: Apache Kafka's own tool finds the transactions, and nothing that hangs.
 func (w *world) checkTools(t *testing.T) {
 	const tool = "org.apache.kafka.tools.TransactionsCommand"
-	j := lab.java(t)
+	j := lab.jvm.Get(t)
 	listed := j.Tool(t, tool, nil, "--bootstrap-server", w.addr, "list")
 	for _, id := range []string{"id-kgo", "id-java", "id-librdkafka"} {
 		if !bytes.Contains(listed, []byte(id)) {

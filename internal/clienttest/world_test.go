@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -17,15 +15,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/control"
 	"github.com/rewind-kafka/rewind/internal/freeport"
+	"github.com/rewind-kafka/rewind/internal/rewindbin"
 )
 
 // world is the real binary as a process of its own, on a store.
 type world struct {
 	addr  string
 	child *control.Child // is another one after a crash
-	logs  *logFile
+	logs  *rewindbin.Log
 	admin *kgo.Client
 	start func() (*control.Child, error) // on the same files, and on the same address if it is a lasting one
 }
@@ -69,7 +69,7 @@ func startWorld(t *testing.T, store, listen string, sets ...string) *world {
 	if store == "" {
 		store = "file://" + t.TempDir()
 	}
-	w := &world{logs: &logFile{path: filepath.Join(t.TempDir(), "broker.log")}}
+	w := &world{logs: rewindbin.NewLog(t)}
 	binary, args := lab.binary.Path(t), brokerArgs(t.TempDir(), listen, store, sets...)
 	w.start = func() (*control.Child, error) {
 		// Not the test's context: the broker is stopped by a clean-up, when that one has ended.
@@ -81,11 +81,11 @@ func startWorld(t *testing.T, store, listen string, sets ...string) *world {
 	}
 	w.addr = w.child.Ready.Addr
 	t.Cleanup(func() {
-		if err := w.child.Stop(20 * time.Second); err != nil {
+		if err := w.child.Stop(rewindbin.StopWait); err != nil {
 			t.Errorf("stopping the broker: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("the broker's log:\n%s", w.logs.end())
+			t.Logf("the broker's log:\n%s", w.logs.End())
 		}
 	})
 	w.admin = w.client(t)
@@ -125,16 +125,7 @@ func (w *world) dialer(t *testing.T) *rewind.Dialer {
 
 func (w *world) dialerWith(t *testing.T, o rewind.Options) *rewind.Dialer {
 	t.Helper()
-	d, err := rewind.NewDialer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
+	return clientdrivers.Dialer(t, o)
 }
 
 // segmentBytes of the topics: small, so that few records make history of several segments.
@@ -243,27 +234,4 @@ func (w *world) sink(t *testing.T, topics []topic, size int) {
 		case <-tick.C:
 		}
 	}
-}
-
-// logFile keeps what the broker says apart from what the tests say.
-type logFile struct{ path string }
-
-func (l *logFile) Write(p []byte) (int, error) {
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	n, err := f.Write(p)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return n, err
-}
-
-func (l *logFile) end() []byte {
-	b, err := os.ReadFile(l.path)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return b[max(0, len(b)-8<<10):]
 }

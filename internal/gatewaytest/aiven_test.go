@@ -18,6 +18,7 @@ import (
 	"github.com/rewind-kafka/rewind/bucket/aiven"
 	"github.com/rewind-kafka/rewind/bucket/file"
 	"github.com/rewind-kafka/rewind/internal/aivenwrite"
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/metadatatopic"
 )
@@ -103,7 +104,7 @@ func TestAiven(t *testing.T) {
 					t.Errorf("%s: the brokers have read %d bytes of history, the gateway %v", topic, n, g.history(t)-had)
 				}
 			}
-			d := dialer(t, rewind.Options{AllowedRoots: []string{dir}})
+			d := clientdrivers.Dialer(t, rewind.Options{AllowedRoots: []string{dir}})
 			had := g.history(t)
 			read(t, "past", []string{g.addr}, kgo.Dialer(d.DialContext))
 			direct, through := d.Stats().DirectBytes, g.history(t)-had
@@ -116,7 +117,7 @@ func TestAiven(t *testing.T) {
 			g.check(t)
 		})
 		t.Run(name+" with the library alone", func(t *testing.T) {
-			d := dialer(t, rewind.Options{Resolver: aivenResolver(t, c, dir, key)})
+			d := clientdrivers.Dialer(t, rewind.Options{Resolver: aivenResolver(t, c, dir, key)})
 			if n := read(t, "past", c.Seeds(clustertest.Plaintext), kgo.Dialer(d.DialContext)); n > 0 || d.Stats().DirectBytes == 0 || d.Stats().Fallbacks > 0 {
 				t.Errorf("the brokers have read %d bytes of history; %+v", n, d.Stats())
 			}
@@ -133,7 +134,7 @@ func TestAiven(t *testing.T) {
 			if n := g.metrics(t, "rewind_gateway_fallbacks_total", `reason="denied"`); n < 2 {
 				t.Errorf("fell back %v times", n)
 			}
-			log := string(g.logs.end())
+			log := string(g.Logs.End())
 			told := 0
 			for line := range strings.Lines(log) {
 				if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
@@ -147,7 +148,7 @@ func TestAiven(t *testing.T) {
 		})
 	}
 	t.Run("wrong key with the library alone", func(t *testing.T) {
-		d := dialer(t, rewind.Options{Resolver: aivenResolver(t, c, dir, other)})
+		d := clientdrivers.Dialer(t, rewind.Options{Resolver: aivenResolver(t, c, dir, other)})
 		if n := read(t, "past", c.Seeds(clustertest.Plaintext), kgo.Dialer(d.DialContext)); n == 0 || d.Stats().DirectBytes > 0 || d.Stats().Fallbacks == 0 {
 			t.Errorf("the brokers have read %d bytes of history; %+v", n, d.Stats())
 		}

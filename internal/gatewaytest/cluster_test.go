@@ -120,12 +120,12 @@ func brokerHangs(t *testing.T, c *clustertest.Cluster, ps []path) {
 
 // clientsWhileLeadersMove: every client of every language reads a history whose leader moves all the time.
 func clientsWhileLeadersMove(t *testing.T, c *clustertest.Cluster, ps []path) {
-	lab.java(t)
+	lab.jvm.Get(t)
 	c.CreateTiered(t, history, 1, nil)
 	c.ProduceText(t, history, "gzip", 200)
 	c.Sink(t, history)
 	want := asDrivers(c.Records(t, history, true)[0])
-	for _, d := range clientdrivers.Drivers(lab.java) {
+	for _, d := range clientdrivers.Drivers(lab.jvm.Get) {
 		t.Run(d.Name, func(t *testing.T) {
 			defer moveLeaders(t, c, history)()
 			r := d.Run(t, clientdrivers.Session{Addr: ps[0].seeds[0], Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: history, Group: "moving-" + d.Name, First: 70, N: len(want)})

@@ -10,22 +10,20 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/clustertest"
-	"github.com/rewind-kafka/rewind/internal/control"
 	"github.com/rewind-kafka/rewind/internal/freeport"
+	"github.com/rewind-kafka/rewind/internal/rewindbin"
 )
 
 // gateway is `rewind gateway` as a process of its own.
 type gateway struct {
+	*rewindbin.Server
 	addr, http string
-	child      *control.Child
-	logs       *logFile
 }
 
 // startGateway starts one before the cluster's listener for the login, and waits until it has read the metadata topic. It has TLS where the listener has it.
@@ -35,7 +33,7 @@ func startGateway(t *testing.T, c *clustertest.Cluster, l clustertest.Login, set
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{http: freeport.Address(port), logs: &logFile{path: filepath.Join(t.TempDir(), "gateway.log")}}
+	g := &gateway{http: freeport.Address(port)}
 	args := []string{"gateway", "--control", "--upstream", c.Bootstrap(l.Protocol), "--listen", "127.0.0.1:0", "--http-listen", g.http, "--store", "file://" + c.Store()}
 	if l.Protocol != clustertest.Plaintext {
 		if l.Mechanism == "" && (l.Protocol == clustertest.SASL || l.Protocol == clustertest.SASLTLS) {
@@ -50,18 +48,8 @@ func startGateway(t *testing.T, c *clustertest.Cluster, l clustertest.Login, set
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}
-	if g.child, err = control.StartBinary(t.Context(), lab.binary.Path(t), g.logs, args...); err != nil {
-		t.Fatal(err)
-	}
-	g.addr = g.child.Ready.Addr
-	t.Cleanup(func() {
-		if err := g.child.Stop(time.Minute); err != nil {
-			t.Errorf("stopping the gateway: %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the gateway's log:\n%s", g.logs.end())
-		}
-	})
+	g.Server = lab.binary.Start(t, args...)
+	g.addr = g.Ready.Addr
 	g.awaitReady(t)
 	return g
 }
@@ -146,7 +134,7 @@ func (g *gateway) check(t *testing.T) {
 	if _, err := g.get(t.Context(), "/healthz"); err != nil {
 		t.Errorf("health: %v", err)
 	}
-	if b := g.logs.end(); bytes.Contains(b, []byte("level=ERROR")) || bytes.Contains(b, []byte("panic")) {
+	if b := g.Logs.End(); bytes.Contains(b, []byte("level=ERROR")) || bytes.Contains(b, []byte("panic")) {
 		t.Errorf("the gateway complains:\n%s", b)
 	}
 }
@@ -169,29 +157,4 @@ func eventually(t *testing.T, what string, ok func(context.Context) error) {
 			t.Fatalf("waiting for %s: %v", what, err)
 		}
 	}
-}
-
-// logFile keeps what a gateway says apart from what the tests say.
-type logFile struct{ path string }
-
-func (l *logFile) Write(p []byte) (int, error) {
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	n, err := f.Write(p)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return n, err
-}
-
-// end of the log, without the lines that tell of each location.
-func (l *logFile) end() []byte {
-	b, err := os.ReadFile(l.path)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	lines := slices.DeleteFunc(bytes.SplitAfter(b, []byte("\n")), func(line []byte) bool { return bytes.Contains(line, []byte("audit=location")) })
-	return bytes.Join(lines[max(0, len(lines)-30):], nil)
 }

@@ -17,7 +17,7 @@ func TestGroupsThroughGateway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three brokers")
 	}
-	lab.java(t)
+	lab.jvm.Get(t)
 	c := clustertest.Start(t, clustertest.Options{IDs: []int32{1, 7, 400}, Config: map[string]string{"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}})
 	c.CreateTiered(t, history, 1, nil)
 	c.ProduceText(t, history, "zstd", 60)
@@ -25,7 +25,7 @@ func TestGroupsThroughGateway(t *testing.T) {
 	g := startGateway(t, c, clustertest.Login{Protocol: clustertest.Plaintext})
 	watchAddresses(t, c, g)
 	want := asDrivers(c.Records(t, history, true)[0])
-	for _, d := range clientdrivers.Drivers(lab.java) {
+	for _, d := range clientdrivers.Drivers(lab.jvm.Get) {
 		s := clientdrivers.Session{Addr: g.addr, Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: history, Group: "next-" + d.Name, First: 23, N: len(want), NewGroups: true}
 		if !d.Can(s) {
 			continue
@@ -38,7 +38,7 @@ func TestGroupsThroughGateway(t *testing.T) {
 	}
 	t.Run("share", func(t *testing.T) {
 		c.ConfigureGroup(t, "shared", map[string]string{"share.auto.offset.reset": "earliest"})
-		r := lab.java(t).Share(t, clientdrivers.Session{Addr: g.addr, Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: history, Group: "shared", N: len(want)})
+		r := lab.jvm.Get(t).Share(t, clientdrivers.Session{Addr: g.addr, Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: history, Group: "shared", N: len(want)})
 		got := r.All()
 		slices.SortFunc(got, func(a, b clientdrivers.Record) int { return cmp.Compare(a.Offset, b.Offset) })
 		if d := differ(want, got); d != "" {

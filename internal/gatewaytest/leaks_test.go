@@ -43,7 +43,7 @@ func watchAddresses(t *testing.T, c *clustertest.Cluster, gateways ...*gateway) 
 			sockets := connectionsTo(ports)
 			ours := make(map[string]bool)
 			for _, g := range gateways {
-				sockOf(g.child.PID(), ours)
+				sockOf(g.PID(), ours)
 			}
 			now := make(map[string]bool)
 			for inode := range sockets {

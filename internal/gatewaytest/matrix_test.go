@@ -66,7 +66,7 @@ func differ(want, got []clientdrivers.Record) string {
 // clients runs every client in every way to come in: each must read the history in two sessions of one group, and write what then is in the cluster.
 func clients(t *testing.T, c *clustertest.Cluster, to address, records [][]*kgo.Record) {
 	want := asDrivers(records[0])
-	for _, d := range clientdrivers.Drivers(lab.java) {
+	for _, d := range clientdrivers.Drivers(lab.jvm.Get) {
 		for _, l := range logins() {
 			s := clientdrivers.Session{Login: l, Read: history, First: 23, N: len(want), Committed: true}
 			if !d.Can(s) {
@@ -117,7 +117,7 @@ func TestClientsStraight(t *testing.T) {
 	if !full {
 		t.Skip("make test-gateway-clients has it")
 	}
-	lab.java(t)
+	lab.jvm.Get(t)
 	c := secureCluster(t)
 	clients(t, c, straight(c), c.Records(t, history, true))
 }
@@ -127,7 +127,7 @@ func TestClientsThroughGateway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes most of a minute")
 	}
-	lab.java(t)
+	lab.jvm.Get(t)
 	c := secureCluster(t)
 	gateways := make(map[clustertest.Protocol]*gateway)
 	for _, p := range []clustertest.Protocol{clustertest.Plaintext, clustertest.TLS, clustertest.SASL, clustertest.SASLTLS} {

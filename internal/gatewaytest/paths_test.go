@@ -9,6 +9,7 @@ import (
 	"github.com/rewind-kafka/rewind"
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/bucket/file"
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/metadatatopic"
 )
@@ -26,8 +27,8 @@ type path struct {
 func paths(t *testing.T, c *clustertest.Cluster, l clustertest.Login) []path {
 	t.Helper()
 	g := startGateway(t, c, clustertest.Login{Protocol: l.Protocol})
-	through := dialer(t, rewind.Options{})
-	bare := dialer(t, rewind.Options{Resolver: resolver(t, c)})
+	through := clientdrivers.Dialer(t, rewind.Options{})
+	bare := clientdrivers.Dialer(t, rewind.Options{Resolver: resolver(t, c)})
 	login := c.KgoOptions(l) // without TLS, which the dialer would have to speak
 	return []path{
 		{"gateway", []string{g.addr}, login, func(t *testing.T) int64 {
@@ -36,20 +37,6 @@ func paths(t *testing.T, c *clustertest.Cluster, l clustertest.Login) []path {
 		{"gateway-library", []string{g.addr}, append(login[:len(login):len(login)], kgo.Dialer(through.DialContext)), func(*testing.T) int64 { return through.Stats().DirectBytes }},
 		{"library", c.Seeds(l.Protocol), append(login[:len(login):len(login)], kgo.Dialer(bare.DialContext)), func(*testing.T) int64 { return bare.Stats().DirectBytes }},
 	}
-}
-
-func dialer(t *testing.T, o rewind.Options) *rewind.Dialer {
-	t.Helper()
-	d, err := rewind.NewDialer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
 }
 
 // resolver is one with all rights, as the platform team would run it; the clients come with their own.

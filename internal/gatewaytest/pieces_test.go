@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 )
 
@@ -57,7 +58,7 @@ func TestSegmentsInPieces(t *testing.T) {
 	t.Run("locations", func(t *testing.T) {
 		const rate, known = 200_000, "remote.log.txn.index.empty.known=true"
 		g := startGateway(t, c, clustertest.Login{Protocol: clustertest.Plaintext}, known, fmt.Sprintf("remote.read.principal.bytes.per.second=%d", rate))
-		d, before := dialer(t, rewind.Options{}), c.Meters(t, "big")
+		d, before := clientdrivers.Dialer(t, rewind.Options{}), c.Meters(t, "big")
 		began := time.Now()
 		if diff := clustertest.Difference(want, c.Read(t, []string{g.addr}, "big", true, kgo.Dialer(d.DialContext))); diff != "" {
 			t.Error(diff)
@@ -128,7 +129,7 @@ func (g *gateway) awaitHistory(t *testing.T, c *clustertest.Cluster, topic strin
 // audited checks the line that each location leaves: for whom, of what, and how much.
 func audited(t *testing.T, g *gateway, locations int, granted float64) {
 	t.Helper()
-	text, err := os.ReadFile(g.logs.path)
+	text, err := os.ReadFile(g.Logs.Path)
 	if err != nil {
 		t.Fatal(err)
 	}

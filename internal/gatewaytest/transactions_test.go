@@ -47,7 +47,7 @@ func TestTransactions(t *testing.T) {
 			})
 		}
 	}
-	lab.java(t)
+	lab.jvm.Get(t)
 	transactionalClients(t, c, ps[0].seeds[0], asDrivers(want[true]))
 }
 
@@ -80,7 +80,7 @@ func readFrom(t *testing.T, p path, topic string, at int64, committed bool, last
 
 // transactionalClients read the same with clients in other languages, and write transactions through the gateway themselves.
 func transactionalClients(t *testing.T, c *clustertest.Cluster, addr string, want []clientdrivers.Record) {
-	for _, d := range clientdrivers.Drivers(lab.java) {
+	for _, d := range clientdrivers.Drivers(lab.jvm.Get) {
 		t.Run("client/"+d.Name, func(t *testing.T) {
 			s := clientdrivers.Session{Addr: addr, Login: clustertest.Login{Protocol: clustertest.Plaintext}, Read: "txn", Group: "txn-" + d.Name, First: 10, N: len(want), Committed: true}
 			switch d.Name {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind"
+	"github.com/rewind-kafka/rewind/internal/clientdrivers"
 	"github.com/rewind-kafka/rewind/internal/clustertest"
 	"github.com/rewind-kafka/rewind/internal/versionshim"
 	"github.com/rewind-kafka/rewind/internal/wire"
@@ -52,7 +53,7 @@ func TestVersions(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			d := dialer(t, rewind.Options{Fallback: 200 * time.Millisecond})
+			d := clientdrivers.Dialer(t, rewind.Options{Fallback: 200 * time.Millisecond})
 			had := g.history(t)
 			for topic, want := range want {
 				got := c.Read(t, []string{g.addr}, topic, true, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -1,4 +1,5 @@
-// Package rewindbin builds cmd/rewind for tests that run it as a process. Only tests import it; it has no goroutines.
+// Package rewindbin builds cmd/rewind for tests that run it as a process, and runs it. Only tests import it; it has no goroutines but those of the processes that it starts, which
+// end with the test.
 package rewindbin
 
 import (
@@ -52,9 +53,12 @@ func (b *Binary) Remove() error {
 	return os.RemoveAll(b.dir)
 }
 
-// Main is a TestMain's whole business where the binary is all that its tests share.
-func (b *Binary) Main(m *testing.M) {
+// Main is a TestMain's whole business where the tests share the binary, and what is closed after them.
+func (b *Binary) Main(m *testing.M, closers ...func()) {
 	code := m.Run()
+	for _, c := range closers {
+		c()
+	}
 	if err := b.Remove(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
