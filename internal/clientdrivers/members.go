@@ -122,19 +122,22 @@ func startProcess(t *testing.T, cmd *exec.Cmd, listen func(Event)) *process {
 	return p
 }
 
-// listen ends with the process, which end ends.
+// listen ends with the process, which end ends. What a process that was killed has not said to the end of a line it has not said.
 func (p *process) listen(stdout *os.File, ready chan<- struct{}, listen func(Event)) {
 	defer close(p.done)
 	defer stdout.Close()
-	s := bufio.NewScanner(stdout)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		f := strings.Split(s.Text(), "\t")
-		if len(f) < 2 {
-			close(ready)
-			continue
+	r := bufio.NewReader(stdout)
+	if line, err := r.ReadString('\n'); err == nil && line == "ready\n" {
+		close(ready)
+	}
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			break
 		}
-		listen(Event{f[0], f[1], f[2:]})
+		if f := strings.Split(strings.TrimSuffix(line, "\n"), "\t"); len(f) > 1 {
+			listen(Event{f[0], f[1], f[2:]})
+		}
 	}
 	_ = p.cmd.Wait()
 }
