@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
@@ -19,7 +20,8 @@ type configured struct {
 	tasks    map[string]int32
 	stateful map[string]bool
 	internal map[string]TopicInfo // the application's own topics, with as many partitions as they must have
-	missing  []TopicInfo          // of them, sorted
+	order    []string             // their names
+	missing  []TopicInfo          // those that are not there, in the order in which Apache Kafka names them
 }
 
 func failed(code int8, format string, args ...any) *configured {
@@ -56,6 +58,14 @@ type configuring struct {
 // configure finds out what is there of what a topology needs. An error is of a topology that can never be.
 func configure(t *Topology, topics Topics) (*configured, error) {
 	c := &configuring{t, topics, map[string]int32{}}
+	for i := range t.Subtopologies {
+		s := &t.Subtopologies[i]
+		for j := range s.Copartitions {
+			if _, err := s.copartitioned(&s.Copartitions[j]); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if missing := c.missingSources(); len(missing) > 0 {
 		return failed(MissingSourceTopics, "Source topics %s are missing.", summarize(missing)), nil
 	}
@@ -71,7 +81,7 @@ func configure(t *Topology, topics Topics) (*configured, error) {
 			return nil, err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(out.internal)) {
+	for _, name := range assignor.HashOrder(out.order) {
 		info := out.internal[name]
 		switch there, ok := topics.ByName(name); {
 		case !ok:
@@ -310,9 +320,17 @@ func (c *configuring) subtopology(s *Subtopology, out *configured) error {
 		if n < 1 {
 			return refuseBroken("topic %s is to have %d partitions", info.Name, n)
 		}
+		if _, there := out.internal[info.Name]; !there {
+			out.order = append(out.order, info.Name)
+		}
 		info.Partitions = n
 		out.internal[info.Name] = info
 		return nil
+	}
+	for _, list := range [][]TopicInfo{s.Repartitions, s.Changelogs} {
+		if err := checkInfos(list); err != nil {
+			return err
+		}
 	}
 	for _, info := range s.Repartitions {
 		n := info.Partitions
@@ -326,6 +344,25 @@ func (c *configuring) subtopology(s *Subtopology, out *configured) error {
 	for _, info := range s.Changelogs {
 		if err := add(info, tasks); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkInfos refuses a topic, or a configuration, that is there twice.
+func checkInfos(list []TopicInfo) error {
+	topics := map[string]bool{}
+	for _, info := range list {
+		if topics[info.Name] {
+			return refuseBroken("topic %s is there twice", info.Name)
+		}
+		topics[info.Name] = true
+		keys := map[string]bool{}
+		for _, p := range info.Configs {
+			if keys[p.Key] {
+				return refuseBroken("configuration %s of topic %s is there twice", p.Key, info.Name)
+			}
+			keys[p.Key] = true
 		}
 	}
 	return nil
