@@ -170,6 +170,7 @@ var shapes = map[int16][]field{
 	keyDescribeCluster:      {fix(1), fix(1).since(1), fix(1).since(2)},
 	keyUnregisterBroker:     {fix(4)},
 	keyGetTelemetry:         {fix(16)},
+	keyDescribeQuorum:       {list(str(), list(fix(4)))},
 	keyRemoveRaftVoter:      {str(), fix(4), fix(16)},
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -221,10 +222,11 @@ func (b *Broker) Start(ctx context.Context) error {
 func (b *Broker) Serve(listeners ...net.Listener) {
 	cfg := b.config()
 	lim := defaultLimits()
-	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, min(cfg.MaxConnections, b.descriptors.connections()), cfg.ConnectionsMaxIdle
+	lim.requestBytes, lim.connections, lim.idle = cfg.SocketRequestMaxBytes, b.descriptors.connections(), cfg.ConnectionsMaxIdle
 	b.server = newServer(b.apis, lim, b.log)
 	b.server.now = b.now
 	b.server.quotas = b.quotas.Meters
+	b.server.most = func(from netip.Addr) (int, int) { return b.config().MaxConnections, b.config().MaxConnectionsOf(from) }
 	b.server.stats = b.metrics.serverStats()
 	b.server.gone = b.connectionGone
 	b.listeners = listeners

@@ -11,6 +11,7 @@ func (b *Broker) clusterHandlers() []api {
 		on(0, 2, b.handleElectLeaders),
 		on(0, 1, b.handleAlterReassignments),
 		on(0, 0, b.handleListReassignments),
+		on(0, 2, b.handleDescribeQuorum),
 		on(0, 2, b.handleUpdateFeatures),
 		on(0, 0, b.handleUnregisterBroker),
 		unlisted(on(0, 0, b.handleGetTelemetrySubscriptions)),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -37,9 +38,10 @@ const (
 // serves requests one after the other; the writer sends the answers in that order.
 type conn struct {
 	srv   *server
-	id    uint64   // never used twice
-	nc    net.Conn // what is spoken over: TLS, once that is agreed
-	under net.Conn // the connection itself
+	id    uint64     // never used twice
+	from  netip.Addr // as server.from counts it
+	nc    net.Conn   // what is spoken over: TLS, once that is agreed
+	under net.Conn   // the connection itself
 	r     *bufio.Reader
 	peer  string
 	local net.Addr

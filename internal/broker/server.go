@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,7 @@ import (
 type limits struct {
 	requestBytes   int32         // socket.request.max.bytes
 	queuedBytes    int64         // queued.max.request.bytes: frames being read or handled, all connections together
-	connections    int           // max.connections
+	connections    int           // that the process can have
 	idle           time.Duration // connections.max.idle.ms
 	queuedRequests int           // per connection: read and not yet handled, or handled and not yet written
 }
@@ -35,7 +36,8 @@ type server struct {
 	log    *slog.Logger
 	now    func() time.Time
 	stats  serverStats
-	quotas *quota.Meters // nil: none
+	quotas *quota.Meters                         // nil: none
+	most   func(netip.Addr) (all, ofAddress int) // connections; nil: as limits says
 	began  time.Time
 	gone   func(*conn) // called once a connection's goroutines have ended; may be nil
 
@@ -49,6 +51,7 @@ type server struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 	conns     map[*conn]struct{}
+	from      map[netip.Addr]int // how many of them
 	closed    bool
 }
 
@@ -63,7 +66,7 @@ type serverStats struct {
 }
 
 func newServer(apis map[int16]api, l limits, log *slog.Logger) *server {
-	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, now: time.Now, began: time.Now(), conns: make(map[*conn]struct{})}
+	s := &server{apis: apis, limits: l, frames: semaphore.NewWeighted(l.queuedBytes), log: log, now: time.Now, began: time.Now(), conns: make(map[*conn]struct{}), from: make(map[netip.Addr]int)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -104,17 +107,18 @@ func (s *server) admit(nc net.Conn, d *door) {
 	c := newConn(s, nc)
 	c.door = d
 	c.id = s.ids.Add(1)
+	c.from = addressOf(nc)
 	s.mu.Lock()
-	full := len(s.conns) >= s.limits.connections
-	if full || s.closed {
+	if key, limit := s.fullLocked(c.from); key != "" || s.closed {
 		s.mu.Unlock()
 		nc.Close()
-		if full {
-			s.log.Warn("connection refused", "peer", c.peer, "max.connections", s.limits.connections)
+		if key != "" {
+			s.log.Warn("connection refused", "peer", c.peer, key, limit)
 		}
 		return
 	}
 	s.conns[c] = struct{}{}
+	s.from[c.from]++
 	s.done.Add(1)
 	s.mu.Unlock()
 	if s.stats.connected != nil {
@@ -130,9 +134,37 @@ func (s *server) admit(nc net.Conn, d *door) {
 	}()
 }
 
+// fullLocked names the key that keeps an address from one more connection, and what it says.
+func (s *server) fullLocked(from netip.Addr) (key string, limit int) {
+	all, ofAddress := s.limits.connections, s.limits.connections
+	if s.most != nil {
+		all, ofAddress = s.most(from)
+		all = min(all, s.limits.connections)
+	}
+	switch {
+	case len(s.conns) >= all:
+		return "max.connections", all
+	case s.from[from] >= ofAddress:
+		return "max.connections.per.ip", ofAddress
+	}
+	return "", 0
+}
+
+// addressOf is where a connection comes from, the zero address for what is no network.
+func addressOf(nc net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(nc.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr().Unmap().WithZone("")
+}
+
 func (s *server) forget(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
+	if s.from[c.from]--; s.from[c.from] == 0 {
+		delete(s.from, c.from)
+	}
 	s.mu.Unlock()
 	if s.stats.connected != nil {
 		s.stats.connected(-1)

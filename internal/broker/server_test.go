@@ -315,6 +315,70 @@ func TestMaxConnections(t *testing.T) {
 	readCorrelation(t, third)
 }
 
+// TestConnectionsOfAnAddress: the limits of one address and of all are looked at anew for each connection, and what has gone does not count.
+func TestConnectionsOfAnAddress(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	served := func() (*rawConn, bool) {
+		nc, err := net.Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nc.Close() })
+		c := &rawConn{Conn: nc}
+		nc.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := nc.Write(metadataFrame(1)); err != nil {
+			return c, false
+		}
+		_, err = nc.Read(make([]byte, 4))
+		return c, err == nil
+	}
+	alter := func(values map[string]string) {
+		t.Helper()
+		next := b.config().Clone()
+		if err := next.SetDynamic(values); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.setConfig(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, ok := served()
+	if !ok {
+		t.Fatal("the first connection is not served")
+	}
+	for _, tc := range []struct {
+		values map[string]string
+		served bool
+	}{
+		{map[string]string{"max.connections.per.ip": "1"}, false},
+		{map[string]string{"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "10.0.0.1:5,127.0.0.1:2"}, true},
+		{map[string]string{"max.connections.per.ip.overrides": "127.0.0.1:1"}, false},
+		{map[string]string{"max.connections": "1"}, false},
+		{map[string]string{"max.connections": "2"}, true},
+	} {
+		alter(tc.values)
+		c, ok := served()
+		if ok != tc.served {
+			t.Errorf("%v: a second connection is served: %t", tc.values, ok)
+		}
+		c.Close()
+		await(t, "the connection to go", func() bool { return b.connections() == 1 })
+	}
+	first.Close()
+	await(t, "the connection to go", func() bool { return b.connections() == 0 })
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	if len(b.server.from) != 0 {
+		t.Errorf("still counted: %v", b.server.from)
+	}
+}
+
+func (b *testBroker) connections() int {
+	b.server.mu.Lock()
+	defer b.server.mu.Unlock()
+	return len(b.server.conns)
+}
+
 // TestIdleConnections: an idle one is closed without a line; one that waits for us is not idle.
 func TestIdleConnections(t *testing.T) {
 	l := defaultLimits()

@@ -27,10 +27,14 @@ type Broker struct {
 
 	SocketRequestMaxBytes int32
 	MaxConnections        int
-	FetchResponseMemory   int64 // bytes
-	ConnectionsMaxIdle    time.Duration
-	FetchMaxBytes         int32
-	FetchSessionSlots     int
+	MaxConnectionsPerIP   int
+
+	MaxConnectionsPerIPOverrides string
+
+	FetchResponseMemory int64 // bytes
+	ConnectionsMaxIdle  time.Duration
+	FetchMaxBytes       int32
+	FetchSessionSlots   int
 
 	NumPartitions          int32
 	AutoCreateTopics       bool

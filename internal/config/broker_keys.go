@@ -15,7 +15,7 @@ var brokerAliases = map[string]string{
 const maxMillis = maxLong / 1_000_000
 
 // brokerKeys are all broker configurations, in the order of their names.
-var brokerKeys = slices.SortedFunc(slices.Values(slices.Concat(coreKeys, securityKeys, groupBrokerKeys, quotaKeys)), func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
+var brokerKeys = slices.SortedFunc(slices.Values(slices.Concat(coreKeys, connectionKeys, securityKeys, groupBrokerKeys, quotaKeys)), func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
 
 // coreKeys are those that have nothing to do with security.
 var coreKeys = []*Key{
@@ -137,7 +137,7 @@ var coreKeys = []*Key{
 	topicDefault("log.segment.bytes", "segment.bytes"),
 	topicDefault("log.segment.delete.delay.ms", "file.delete.delay.ms"),
 	{
-		Name: "max.connections", Kind: Int, Default: "2147483647", check: integer(32, 1, maxInt), bind: func(b *Broker) any { return &b.MaxConnections },
+		Name: "max.connections", Kind: Int, Default: "2147483647", check: integer(32, 1, maxInt), Dynamic: true, bind: func(b *Broker) any { return &b.MaxConnections },
 		Doc: "The most client connections at one time; further ones are closed at once. Three quarters of the process's file descriptors at most (docs/metrics.md).",
 	},
 	{

@@ -93,7 +93,6 @@ var brokerKeyDifferences = map[string]string{
 	"log.retention.minutes":                           "3|dynamic|shown|null",                                                                       // 3|static|shown|null
 	"log.roll.hours":                                  "3|dynamic|shown|168",                                                                        // 3|static|shown|168
 	"log.roll.jitter.ms":                              "5|dynamic|shown|0",                                                                          // 5|dynamic|shown|null
-	"max.connections":                                 "3|static|shown|2147483647",                                                                  // 3|dynamic|shown|2147483647
 	"node.id":                                         "3|static|shown|1",                                                                           // 3|static|shown|null
 	"num.partitions":                                  "3|dynamic|shown|1",                                                                          // 3|static|shown|1
 	"offset.metadata.max.bytes":                       "3|dynamic|shown|4096",                                                                       // 3|static|shown|4096

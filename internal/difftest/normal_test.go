@@ -19,6 +19,9 @@ var unsaid = map[string]bool{
 	"ClientHost": true, "FinalizedFeaturesEpoch": true, "StatusDetail": true, "IsCordoned": true,
 }
 
+// ofQuorum are fields of DescribeQuorum that tell of a log of metadata, which is not there on one side, and of its listener.
+var ofQuorum = map[string]bool{"LeaderEpoch": true, "HighWatermark": true, "LogEndOffset": true, "LastFetchTimestamp": true, "LastCaughtUpTimestamp": true, "Name": true}
+
 // normal writes an answer as lines of a path and a value. Lists are put in order, so paths have no indices.
 type normal struct {
 	s     *side
@@ -51,7 +54,7 @@ func (n *normal) write(path, name string, v reflect.Value) {
 		n.write(path, name, v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i).Name; !unsaid[f] && !(n.key == 0 && (f == "BaseOffset" || f == "LogStartOffset")) { // what was appended before may differ
+			if f := v.Type().Field(i).Name; !unsaid[f] && !(n.key == 55 && ofQuorum[f]) && !(n.key == 0 && (f == "BaseOffset" || f == "LogStartOffset")) { // what was appended before may differ
 				n.write(strings.TrimPrefix(path+"."+f, "."), f, v.Field(i))
 			}
 		}

@@ -398,6 +398,11 @@ func describeBuilds() map[int16]build {
 			req.Users = []kmsg.DescribeUserSCRAMCredentialsRequestUser{{Name: "nobody"}}
 			return req
 		}),
+		55: good(func(sc *scene) kmsg.Request {
+			req := kmsg.NewPtrDescribeQuorumRequest()
+			req.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: "__cluster_metadata", Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{Partition: 0}}}}
+			return req
+		}),
 		60: good(func(sc *scene) kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() }),
 		75: good(func(sc *scene) kmsg.Request {
 			req := kmsg.NewPtrDescribeTopicPartitionsRequest()
