@@ -99,6 +99,7 @@ func migrate(t *testing.T, w *world, mixed func()) (trace []string) {
 	}
 	f := startFlow(t, w, 10*time.Millisecond, topics...)
 	c.join(t, "java", "j1")
+	c.await(t, topics, "j1") // so that it leads: see TestGroupMigrationRefused
 	c.join(t, "kgo", "k1")
 	c.join(t, "confluent", "c1")
 	note("three classic members", 3, 0, "j1", "k1", "c1")
@@ -135,6 +136,38 @@ func migrate(t *testing.T, w *world, mixed func()) (trace []string) {
 	c.leave(t, "confluent", "c3")
 	committedUpTo(t, w, "moved", ends)
 	return trace
+}
+
+// A group whose leader is librdkafka's cooperative-sticky keeps its classic members only: that leader puts data of the assignor into the assignments, of which a broker knows nothing.
+func TestGroupMigrationRefused(t *testing.T) {
+	t.Parallel()
+	worlds := map[string]func(*testing.T) *world{"ours": func(t *testing.T) *world { return newLastingWorld(t, soon...) }}
+	if fullGroups() {
+		worlds["kafka"] = func(t *testing.T) *world { return kafkaWorld(t, soon...) }
+	}
+	for name, start := range worlds {
+		t.Run(name, func(t *testing.T) {
+			w, topics := start(t), []topic{{"staying", 3}}
+			w.create(t, topics, nil)
+			c := hire(t, w, clientdrivers.Membership{Group: "stays", Topics: names(topics), Protocol: "classic"}, "java", "confluent")
+			f := startFlow(t, w, 20*time.Millisecond, topics...)
+			c.join(t, "confluent", "c1")
+			c.await(t, topics, "c1")
+			c.join(t, "java", "j0")
+			c.await(t, topics, "c1", "j0")
+			c.mu.Lock()
+			c.refused["j1"] = ""
+			c.mu.Unlock()
+			c.join(t, "java", "j1", func(m *clientdrivers.Membership) { m.Protocol = "consumer" })
+			if why := c.awaitRefusal(t, "j1"); !strings.Contains(why, "GroupIdNotFoundException: Cannot upgrade classic group stays to consumer group because an unsupported custom assignor is in use.") {
+				t.Errorf("refused because: %s", why)
+			}
+			if got := standing(t, w, "stays", 2, 0); got != "classic consumer Stable, protocol cooperative-sticky, 2 members" {
+				t.Errorf("the group is %s", got)
+			}
+			c.complete(t, f.finish(t, w, topics...))
+		})
+	}
 }
 
 // The broker is killed while there are members of both protocols. In the long version it is not, too, and nor is an Apache Kafka.

@@ -34,13 +34,14 @@ type roll struct {
 	owned    map[string]map[string]bool  // the partitions of each member
 	gone     map[string]bool             // who has left or was killed
 	faults   []string
+	refused  map[string]string // who is to fail, and how it did
 	notes    []string
 	distinct map[string]int // records of each topic
 }
 
 func newRoll() *roll {
 	return &roll{readers: map[place][]string{}, values: map[place]string{}, last: map[string]map[string]int64{}, pending: map[string][]place{}, excused: map[place]int{},
-		owned: map[string]map[string]bool{}, gone: map[string]bool{}, distinct: map[string]int{}}
+		owned: map[string]map[string]bool{}, gone: map[string]bool{}, refused: map[string]string{}, distinct: map[string]int{}}
 }
 
 // listen is for the hosts of all members.
@@ -75,6 +76,10 @@ func (r *roll) listen(e clientdrivers.Event) {
 	case "left":
 		r.goneLocked(m)
 	case "failed":
+		if _, expected := r.refused[m]; expected {
+			r.refused[m] = e.Fields[0]
+			return
+		}
 		r.faults = append(r.faults, fmt.Sprint(e))
 	}
 	r.notes = append(r.notes, fmt.Sprint(time.Now().Format("05.000 "), e))
@@ -123,6 +128,18 @@ func (r *roll) killed(members ...string) {
 		r.excuseLocked(m)
 		r.goneLocked(m)
 	}
+}
+
+// awaitRefusal waits until a member has failed that is to.
+func (r *roll) awaitRefusal(t *testing.T, member string) (why string) {
+	t.Helper()
+	r.until(t, member+" to be refused", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		why = r.refused[member]
+		return why != ""
+	})
+	return why
 }
 
 // owners are the partitions that each member has.
