@@ -13,6 +13,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 	"github.com/rewind-kafka/rewind/internal/coord/share"
 	"github.com/rewind-kafka/rewind/internal/coord/sharestate"
+	"github.com/rewind-kafka/rewind/internal/coord/streams"
 )
 
 // parsers of the coordinators' topics: one of them must know each record.
@@ -21,6 +22,7 @@ var parsers = map[string]map[string]func(key, value []byte) error{
 		"group":    func(k, v []byte) error { _, err := group.ParseRecord(k, v); return err },
 		"consumer": func(k, v []byte) error { _, _, err := consumer.Parse(k, v); return err },
 		"share":    func(k, v []byte) error { _, _, err := share.Parse(k, v); return err },
+		"streams":  func(k, v []byte) error { _, _, err := streams.Parse(k, v); return err },
 	},
 	"__share_group_state": {
 		"state": func(k, v []byte) error { _, err := sharestate.ParseRecord(k, v); return err },
@@ -64,7 +66,7 @@ func readRecords(t *testing.T, kafka *side) {
 		cancel()
 		t.Logf("%s: records of each kind of key: %v", topic, kinds)
 		if topic == "__consumer_offsets" {
-			for _, kind := range []uint16{1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15} {
+			for _, kind := range []uint16{1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 17, 19, 20, 21, 22, 23} {
 				if kinds[kind] == 0 {
 					t.Errorf("there is no record of the kind %d", kind)
 				}

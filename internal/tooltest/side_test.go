@@ -97,6 +97,7 @@ func (s *side) prepare(t *testing.T) {
 	s.steady(t)
 	s.next(t)
 	s.shares(t, adm)
+	s.streams(t)
 	versions, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c)
 	if err != nil {
 		t.Fatal(err)

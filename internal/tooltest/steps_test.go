@@ -48,7 +48,7 @@ func (s *step) arguments(addr string) []string {
 
 func steps() []step {
 	var all []step
-	for _, s := range [][]step{topicSteps(), configSteps(), groupSteps(), nextGroupSteps(), shareSteps(), aclSteps(), transactionSteps(), recordSteps(), clusterSteps()} {
+	for _, s := range [][]step{topicSteps(), configSteps(), groupSteps(), nextGroupSteps(), shareSteps(), streamsSteps(), aclSteps(), transactionSteps(), recordSteps(), clusterSteps()} {
 		all = append(all, s...)
 	}
 	return all
