@@ -77,7 +77,7 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	log := c.logger()
+	log, level := c.leveled()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	front, err := newFront(cfg, reg, log)
@@ -96,7 +96,7 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, store.Close()) }()
 		defer checkStore(store.manager, store.URL, pingTime, log)()
 	}
-	b, err := broker.New(broker.Options{Config: cfg, RSM: rsm, Logger: log, Registerer: reg})
+	b, err := broker.New(broker.Options{Config: cfg, RSM: rsm, Logger: log, Level: level, Registerer: reg})
 	if err != nil {
 		return err
 	}

@@ -82,3 +82,10 @@ type logFlags struct {
 func (l logFlags) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l.LogLevel}))
 }
+
+// leveled is a logger whose level can be changed.
+func (l logFlags) leveled() (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(l.LogLevel)
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), level
+}

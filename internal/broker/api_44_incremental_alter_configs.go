@@ -41,6 +41,9 @@ func (b *Broker) handleIncrementalAlterConfigs(_ context.Context, c *conn, req *
 func (b *Broker) alterConfigs(asked *kmsg.IncrementalAlterConfigsRequestResource, validateOnly bool) error {
 	b.altering.Lock()
 	defer b.altering.Unlock()
+	if asked.ResourceType == kmsg.ConfigResourceTypeBrokerLogger {
+		return b.alterLoggers(asked, validateOnly)
+	}
 	r, missing := b.alterable(asked.ResourceType, asked.ResourceName)
 	if r == nil {
 		return missing

@@ -32,6 +32,7 @@ type Options struct {
 	FS         vfs.FS                             // nil: the operating system's
 	RSM        remotestorage.RemoteStorageManager // nil: no remote storage
 	Logger     *slog.Logger                       // nil: discarded
+	Level      *slog.LevelVar                     // of Logger, for clients to alter; nil: they cannot
 	Clock      func() time.Time                   // nil: the system's
 	Registerer prometheus.Registerer              // nil: no metrics
 
@@ -41,6 +42,7 @@ type Options struct {
 // Broker is one node.
 type Broker struct {
 	log       *slog.Logger
+	level     *slog.LevelVar
 	now       func() time.Time
 	fs        vfs.FS
 	dir       *logdir.Dir
@@ -110,7 +112,7 @@ func newBroker(o Options) (*Broker, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, err
 	}
-	b := &Broker{log: o.Logger, now: o.Clock, fs: o.FS, responses: fetch.NewMemory(o.Config.FetchResponseMemory)}
+	b := &Broker{log: o.Logger, level: o.Level, now: o.Clock, fs: o.FS, responses: fetch.NewMemory(o.Config.FetchResponseMemory)}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

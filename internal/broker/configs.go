@@ -50,6 +50,8 @@ func configCode(err error) (int16, *string) {
 		return refused.code, &refused.message
 	case errors.Is(err, config.ErrInvalidValue), errors.Is(err, config.ErrUnknownKey):
 		return errInvalidConfig, &text
+	case errors.Is(err, config.ErrReadOnly):
+		return errInvalidRequest, &text
 	case errors.Is(err, topics.ErrUnknown):
 		return errUnknownTopicOrPartition, &text
 	case errors.Is(err, errTooManyResources), errors.Is(err, errTooManyQuotas):
@@ -86,6 +88,11 @@ func (b *Broker) resource(kind kmsg.ConfigResourceType, name string) (resource, 
 			return nil, &configError{errInvalidRequest, fmt.Sprintf("unexpected broker id, expected %d or the empty string, but received %s", b.nodeID, name)}
 		}
 		return &brokerResource{b, name == ""}, nil
+	case kmsg.ConfigResourceTypeBrokerLogger:
+		if err := b.loggersOf(name); err != nil {
+			return nil, err
+		}
+		return &loggerResource{b}, nil
 	case kmsg.ConfigResourceTypeGroupConfig:
 		if name == "" {
 			return nil, &configError{errInvalidRequest, "the group has no name"}

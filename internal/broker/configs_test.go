@@ -192,7 +192,10 @@ func TestAlterBrokerConfigs(t *testing.T) {
 	if c, own := b.partition("t", 0).config(), b.partition("own", 0).config(); c.RetentionMs != 6000 || own.RetentionMs != 5 {
 		t.Errorf("in force: %d, %d", c.RetentionMs, own.RetentionMs)
 	}
-	for _, c := range []kadm.AlterConfig{set(kadm.SetConfig, "node.id", "3"), set(kadm.SetConfig, "group.max.size", "0"), set(kadm.SetConfig, "no.such", "0")} {
+	if err := alter(b, set(kadm.SetConfig, "node.id", "3")); !errors.Is(err, kerr.InvalidRequest) {
+		t.Errorf("a key that is read at the start only: %v", err)
+	}
+	for _, c := range []kadm.AlterConfig{set(kadm.SetConfig, "group.max.size", "0"), set(kadm.SetConfig, "no.such", "0")} {
 		if err := alter(b, c); !errors.Is(err, kerr.InvalidConfig) {
 			t.Errorf("%s=%s: %v", c.Name, *c.Value, err)
 		}

@@ -18,11 +18,7 @@ func TestConfigSessionAsApacheKafka(t *testing.T) {
 	})
 }
 
-// The reasons are in docs/differences.md.
-var alterDifferences = []difference{
-	{"alter, validate only true, a key that needs a restart", "INVALID_REQUEST", "INVALID_CONFIG"},
-	{"alter, validate only false, a key that needs a restart", "INVALID_REQUEST", "INVALID_CONFIG"},
-}
+var alterDifferences []difference
 
 const (
 	ofTopic  = kmsg.ConfigResourceTypeTopic

@@ -186,7 +186,7 @@ func (b *Broker) setDynamic(name, value string) error {
 		return err
 	}
 	if !k.Dynamic {
-		return &Invalid{Key: name, Value: value, Reason: "it is read at the start of the broker only; change the configuration file and restart"}
+		return fmt.Errorf("%s cannot be altered: %w", name, ErrReadOnly)
 	}
 	v, err := k.Parse(value)
 	if err != nil {

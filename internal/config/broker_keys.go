@@ -35,7 +35,13 @@ var coreKeys = []*Key{
 		Name: "cluster.id", Kind: String, check: anyText, bind: func(b *Broker) any { return &b.ClusterID },
 		Doc: "The id of the cluster when the data directory is made. Empty: a random one. It stays as it is in meta.properties afterwards.",
 	},
+	topicDefault("compression.gzip.level", "compression.gzip.level"),
+	topicDefault("compression.lz4.level", "compression.lz4.level"),
 	topicDefault("compression.type", "compression.type"),
+	topicDefault("compression.zstd.level", "compression.zstd.level"),
+	topicDefault("log.remote.copy.lag.bytes", "remote.copy.lag.bytes"),
+	topicDefault("log.remote.copy.lag.ms", "remote.copy.lag.ms"),
+	topicDefault("max.decompressed.message.bytes", "max.decompressed.message.bytes"),
 	{
 		Name: "connections.max.idle.ms", Kind: Long, Default: "600000", check: integer(64, 1, maxMillis), unit: millisUnit, bind: func(b *Broker) any { return &b.ConnectionsMaxIdle },
 		Doc: "A connection without a request for this long is closed.",
@@ -110,7 +116,7 @@ var coreKeys = []*Key{
 		Doc: "The data directory. log.dir is accepted too.",
 	},
 	topicDefault("log.flush.interval.messages", "flush.messages"),
-	topicDefault("log.flush.interval.ms", "flush.ms"),
+	unsetDefault("log.flush.interval.ms", "flush.ms"),
 	{
 		Name: "log.flush.offset.checkpoint.interval.ms", Kind: Int, Default: "60000", check: integer(32, 1, maxInt), unit: millisUnit, bind: func(b *Broker) any { return &b.CheckpointInterval },
 		Doc: "How often the recovery points are written, from which a start after a crash reads on.",
@@ -132,7 +138,7 @@ var coreKeys = []*Key{
 	scaledDefault("log.retention.minutes", "retention.ms", "", "minutes", integer(32, -1, maxInt)),
 	scaledDefault("log.retention.ms", "retention.ms", "", "milliseconds", integer(64, -1, maxLong)),
 	scaledDefault("log.roll.hours", "segment.ms", "168", "hours", integer(32, 1, maxInt)),
-	topicDefault("log.roll.jitter.ms", "segment.jitter.ms"),
+	unsetDefault("log.roll.jitter.ms", "segment.jitter.ms"),
 	scaledDefault("log.roll.ms", "segment.ms", "", "milliseconds", integer(64, 1, maxLong)),
 	topicDefault("log.segment.bytes", "segment.bytes"),
 	topicDefault("log.segment.delete.delay.ms", "file.delete.delay.ms"),
@@ -269,6 +275,13 @@ func topicDefault(name, topic string) *Key {
 	if k.Kind == Long || k.Kind == Int {
 		k.unit = unitOf(topic)
 	}
+	return k
+}
+
+// unsetDefault is a topicDefault that says nothing until it is set.
+func unsetDefault(name, topic string) *Key {
+	k := topicDefault(name, topic)
+	k.Default, k.NoDefault = "", true
 	return k
 }
 

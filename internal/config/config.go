@@ -51,6 +51,7 @@ const (
 	SourceDynamicBroker Source = 2
 	SourceStaticBroker  Source = 4
 	SourceDefault       Source = 5
+	SourceLogger        Source = 6
 	SourceClientMetrics Source = 7
 	SourceGroup         Source = 8
 )
@@ -62,6 +63,9 @@ var (
 	// ErrInvalidValue: the key exists, its value is not allowed, by itself or beside the others.
 	ErrInvalidValue = errors.New("invalid configuration value")
 )
+
+// ErrReadOnly: the key is read at the start of the broker only.
+var ErrReadOnly = errors.New("it is read at the start of the broker only; change the configuration file and restart")
 
 // Invalid is an error about the value of one key.
 type Invalid struct {

@@ -88,11 +88,9 @@ var brokerKeyDifferences = map[string]string{
 	"listener.security.protocol.map":                  "2|static|shown|PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", // 2|dynamic|shown|SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
 	"listeners":                                       "7|static|shown|127.0.0.1:9092",                                                              // 7|dynamic|shown|PLAINTEXT://:9092
 	"log.cleaner.backoff.ms":                          "5|static|shown|15000",                                                                       // 5|dynamic|shown|15000
-	"log.flush.interval.ms":                           "5|dynamic|shown|9223372036854775807",                                                        // 5|dynamic|shown|null
 	"log.retention.hours":                             "3|dynamic|shown|168",                                                                        // 3|static|shown|168
 	"log.retention.minutes":                           "3|dynamic|shown|null",                                                                       // 3|static|shown|null
 	"log.roll.hours":                                  "3|dynamic|shown|168",                                                                        // 3|static|shown|168
-	"log.roll.jitter.ms":                              "5|dynamic|shown|0",                                                                          // 5|dynamic|shown|null
 	"node.id":                                         "3|static|shown|1",                                                                           // 3|static|shown|null
 	"num.partitions":                                  "3|dynamic|shown|1",                                                                          // 3|static|shown|1
 	"offset.metadata.max.bytes":                       "3|dynamic|shown|4096",                                                                       // 3|static|shown|4096

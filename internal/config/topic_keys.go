@@ -18,14 +18,33 @@ var topicKeys = []*Key{
 		Doc:      "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the latest record of each key, empty keeps everything. A topic with compact cannot have remote storage.",
 	},
 	{
+		Name: "compression.gzip.level", Kind: Int, Default: "-1", check: gzipLevel, Allowed: "-1, or 1 to 9",
+		Synonyms: []Synonym{{"compression.gzip.level", 1}},
+		Doc:      "Kept for Kafka's sake: batches are stored as the producer compressed them (compression.type).",
+	},
+	{
+		Name: "compression.lz4.level", Kind: Int, Default: "9", check: integer(32, 1, 17), Allowed: "1 to 17",
+		Synonyms: []Synonym{{"compression.lz4.level", 1}},
+		Doc:      "Kept for Kafka's sake: batches are stored as the producer compressed them (compression.type).",
+	},
+	{
 		Name: "compression.type", Kind: String, Default: "producer", check: only("producer", "batches are stored with the codec that the producer used"), Allowed: "producer",
 		Synonyms: []Synonym{{"compression.type", 1}},
 		Doc:      "Record batches are stored with the codec that the producer used. Apache Kafka can recompress; this broker never does, so any other value is refused.",
 	},
 	{
+		Name: "compression.zstd.level", Kind: Int, Default: "3", check: integer(32, -131072, 22), Allowed: "-131072 to 22",
+		Synonyms: []Synonym{{"compression.zstd.level", 1}},
+		Doc:      "Kept for Kafka's sake: batches are stored as the producer compressed them (compression.type).",
+	},
+	{
 		Name: "delete.retention.ms", Kind: Long, Default: "86400000", check: integer(64, 0, maxLong), Allowed: "0 or more",
 		Synonyms: []Synonym{{"log.cleaner.delete.retention.ms", 1}},
 		Doc:      "How long the tombstones of a compacted topic stay after they have been compacted.",
+	},
+	{
+		Name: "errors.deadletterqueue.group.enable", Kind: Boolean, Default: "false", check: boolean,
+		Doc: "Kept for Kafka's sake: there it lets share groups send what cannot be delivered to the topic, here such records are archived.",
 	},
 	{
 		Name: "file.delete.delay.ms", Kind: Long, Default: "60000", check: integer(64, 0, maxLong), Allowed: "0 or more",
@@ -43,6 +62,10 @@ var topicKeys = []*Key{
 		Doc:      "As flush.messages, by age.",
 	},
 	{
+		Name: "follower.replication.throttled.replicas", Kind: List, Default: "", check: throttledReplicas, Allowed: "partition:broker,..., or *",
+		Doc: "Kept for Kafka's sake: with one replica nothing is replicated.",
+	},
+	{
 		Name: "index.interval.bytes", Kind: Int, Default: "4096", check: integer(32, 0, maxInt), Allowed: "0 or more",
 		Synonyms: []Synonym{{"log.index.interval.bytes", 1}},
 		Doc:      "An entry is added to the offset index each time that this many bytes were appended.",
@@ -50,6 +73,10 @@ var topicKeys = []*Key{
 	{
 		Name: "internal.segment.bytes", Kind: Int, NoDefault: true, check: integer(32, 1, maxInt), Allowed: "1 or more", Internal: true,
 		Doc: "Overrides segment.bytes without its lower bound. For tests.",
+	},
+	{
+		Name: "leader.replication.throttled.replicas", Kind: List, Default: "", check: throttledReplicas, Allowed: "partition:broker,..., or *",
+		Doc: "Kept for Kafka's sake: with one replica nothing is replicated.",
 	},
 	{
 		Name: "local.retention.bytes", Kind: Long, Default: "-2", check: integer(64, -2, maxLong), Allowed: "-2 (as retention.bytes), -1 (no limit), 0 or more",
@@ -65,6 +92,11 @@ var topicKeys = []*Key{
 		Name: "max.compaction.lag.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), Allowed: "1 or more",
 		Synonyms: []Synonym{{"log.cleaner.max.compaction.lag.ms", 1}},
 		Doc:      "A compacted topic is compacted at the latest when a record is this old.",
+	},
+	{
+		Name: "max.decompressed.message.bytes", Kind: Int, Default: "2147483639", check: only("2147483639", "batches are not opened when they come"), Allowed: "2147483639",
+		Synonyms: []Synonym{{"max.decompressed.message.bytes", 1}},
+		Doc:      "Apache Kafka can refuse batches by what they would be uncompressed; here they are passed through as they came.",
 	},
 	{
 		Name: "max.message.bytes", Kind: Int, Default: "1048588", check: integer(32, 0, maxInt), Allowed: "0 or more",
@@ -105,6 +137,16 @@ var topicKeys = []*Key{
 		Name: "preallocate", Kind: Boolean, Default: "false", check: only("false", "segment files are never preallocated"), Allowed: "false",
 		Synonyms: []Synonym{{"log.preallocate", 1}},
 		Doc:      "Apache Kafka can create segment files at their full size; this broker never does.",
+	},
+	{
+		Name: "remote.copy.lag.bytes", Kind: Long, Default: "-1", check: only("-1", copyAtOnce), Allowed: "-1",
+		Synonyms: []Synonym{{"log.remote.copy.lag.bytes", 1}},
+		Doc:      "Apache Kafka can hold the copying of closed segments back.",
+	},
+	{
+		Name: "remote.copy.lag.ms", Kind: Long, Default: "0", check: only("0", copyAtOnce), Allowed: "0",
+		Synonyms: []Synonym{{"log.remote.copy.lag.ms", 1}},
+		Doc:      "As remote.copy.lag.bytes, by time.",
 	},
 	{
 		Name: "remote.log.copy.disable", Kind: Boolean, Default: "false", check: boolean,

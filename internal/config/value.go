@@ -173,6 +173,34 @@ func only(value, why string) check {
 	}
 }
 
+// copyAtOnce is why the copying of segments cannot be held back.
+const copyAtOnce = "segments are copied once they are closed"
+
+func gzipLevel(v string) (string, error) {
+	if v == "-1" {
+		return v, nil
+	}
+	return integer(32, 1, 9)(v)
+}
+
+// throttledReplicas is a list of partition:broker, or all of them.
+func throttledReplicas(v string) (string, error) {
+	items := SplitList(v)
+	if len(items) == 1 && items[0] == "*" {
+		return "*", nil
+	}
+	for _, item := range items {
+		partition, broker, ok := strings.Cut(item, ":")
+		if _, err := strconv.ParseUint(partition, 10, 31); err != nil || !ok {
+			return "", fmt.Errorf("%q is not of the form partition:broker", item)
+		}
+		if _, err := strconv.ParseUint(broker, 10, 31); err != nil {
+			return "", fmt.Errorf("%q is not of the form partition:broker", item)
+		}
+	}
+	return strings.Join(items, ","), nil
+}
+
 func oneReplica(v string) (string, error) {
 	v, err := integer(32, 1, maxInt)(v)
 	if err == nil && v != "1" {
