@@ -36,6 +36,7 @@ func dumpSteps() []step {
 		with("a time index", "--files {logs}/rolled-0"+first+"timeindex", want("offset: 1")),
 		with("a segment", "--files {logs}/rolled-0"+first+"log", want("baseOffset: 100")),
 		with("groups' offsets", "--offsets-decoder --files "+each("__consumer_offsets"), sampled, want("idle")),
+		with("share groups' states", "--share-group-state-decoder --files "+each("__share_group_state"), sampled, want("idle-crew")),
 		with("transactions' states", "--transaction-log-decoder --files "+each("__transaction_state"), sampled, want("tx-open")),
 		with("transactions", "--print-data-log --files {logs}/transacted-0"+first+"log", want("endTxnMarker: COMMIT")),
 		with("a transaction index", "--files {logs}/transacted-0"+first+"txnindex"),

@@ -39,7 +39,7 @@ func startOurs(t *testing.T) *side {
 	dir := t.TempDir()
 	args := []string{"broker", "--control", "--data-dir", dir, "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--store", "file://" + t.TempDir()}
 	for _, kv := range []string{
-		"offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4", "remote.log.metadata.topic.num.partitions=5", "group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false",
+		"offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4", "share.coordinator.state.topic.num.partitions=4", "remote.log.metadata.topic.num.partitions=5", "group.initial.rebalance.delay.ms=0", "auto.create.topics.enable=false",
 		"authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users=User:ANONYMOUS",
 	} {
 		args = append(args, "--set", kv)
