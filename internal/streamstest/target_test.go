@@ -42,7 +42,7 @@ func startRewind(t *testing.T) *target {
 	for _, kv := range []string{
 		"group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=4", "transaction.state.log.num.partitions=4", "log.retention.check.interval.ms=1000",
 		"auto.create.topics.enable=false", "group.streams.initial.rebalance.delay.ms=0", "group.streams.min.session.timeout.ms=6000", "group.streams.session.timeout.ms=6000",
-		"group.streams.min.heartbeat.interval.ms=500", "group.streams.heartbeat.interval.ms=500",
+		"group.streams.min.heartbeat.interval.ms=500", "group.streams.heartbeat.interval.ms=500", "group.streams.num.standby.replicas=1",
 	} {
 		args = append(args, "--set", kv)
 	}
@@ -77,7 +77,10 @@ func startRewind(t *testing.T) *target {
 
 func startKafka(t *testing.T) *target {
 	t.Helper()
-	c := clustertest.Start(t, clustertest.Options{})
+	c := clustertest.Start(t, clustertest.Options{Config: map[string]string{
+		"group.streams.initial.rebalance.delay.ms": "0", "group.streams.min.session.timeout.ms": "6000", "group.streams.session.timeout.ms": "6000",
+		"group.streams.min.heartbeat.interval.ms": "500", "group.streams.heartbeat.interval.ms": "500", "group.streams.num.standby.replicas": "1",
+	}})
 	id := c.IDs()[0]
 	return &target{name: "kafka", addr: c.Bootstrap(clustertest.Plaintext), crash: func(t *testing.T) {
 		t.Helper()
