@@ -16,6 +16,7 @@ import (
 var embedded = []figure{
 	{"produce", "producing: Java's perf tool and kgo, acks=1 and acks=all", true, true, measureProduce},
 	{"consume", "consuming from the page cache, plaintext and TLS", true, true, measureConsume},
+	{"consume-raw", "our broker as a broker: reading, without a client's own work", true, true, measureRaw},
 	{"tail", "consuming at the tail while a producer writes", true, true, measureTail},
 	{"latency", "from producer to consumer, at a fixed rate", true, true, measureLatency},
 	{"start", "start-up and memory of an idle broker", true, true, measureStart},

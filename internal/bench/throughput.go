@@ -154,9 +154,6 @@ func measureConsume(ctx context.Context, l *lab) ([]Row, error) {
 			{"librdkafka (kcat)", func(c *contender) func(context.Context) (backfill.Result, error) {
 				return readKcat(l, c.addr, topic, records)
 			}},
-			{"records dropped undecoded", func(c *contender) func(context.Context) (backfill.Result, error) {
-				return job(backfill.ModeRaw, c.addr, "")
-			}},
 			{"Java, TLS", func(c *contender) func(context.Context) (backfill.Result, error) {
 				return java(c.tlsAddr, "--command-config", properties)
 			}},
