@@ -175,7 +175,7 @@ var groupKeys = slices.SortedFunc(slices.Values([]*Key{
 		Name: "share.session.timeout.ms", Kind: Int, Default: "45000", check: integer(32, 1, maxInt), Synonyms: own("group.share.session.timeout.ms"),
 		Doc: "After how long without a heartbeat a member of a share group counts as gone.",
 	},
-	{Name: "streams.acceptable.recovery.lag", Kind: Long, Default: "10000", check: integer(64, 0, maxLong), Internal: true, Doc: "Accepted for Kafka's sake."},
+	{Name: "streams.acceptable.recovery.lag", Kind: Long, Default: "10000", check: integer(64, 0, maxLong), Internal: true, Doc: "Told to the members of a streams group."},
 	{
 		Name: "streams.assignment.interval.ms", Kind: Int, Default: "1000", check: integer(32, 0, maxInt), Synonyms: own("group.streams.assignment.interval.ms"),
 		Doc: "The least time between two assignments of a streams group.",
@@ -206,7 +206,7 @@ var groupKeys = slices.SortedFunc(slices.Values([]*Key{
 		Name: "streams.session.timeout.ms", Kind: Int, Default: "45000", check: integer(32, 1, maxInt), Synonyms: own("group.streams.session.timeout.ms"),
 		Doc: "After how long without a heartbeat a member of a streams group counts as gone.",
 	},
-	{Name: "streams.task.offset.interval.ms", Kind: Int, Default: "60000", check: integer(32, 15_000, maxInt), Internal: true, Doc: "Accepted for Kafka's sake."},
+	{Name: "streams.task.offset.interval.ms", Kind: Int, Default: "60000", check: integer(32, 15_000, maxInt), Internal: true, Doc: "Told to the members of a streams group."},
 }), func(a, b *Key) int { return strings.Compare(a.Name, b.Name) })
 
 func own(brokerKey string) []Synonym { return []Synonym{{brokerKey, 1}} }
