@@ -117,7 +117,7 @@ test-doctor:
 	$(GOTEST) -count=1 -run TestApacheKafkaPage ./cmd/rewind
 # The same requests, generated for every key and version, to our broker and to Apache Kafka; go test takes a sample. REWIND_DIFF_SEED repeats a run.
 test-differential:
-	REWIND_DIFF_LONG=1 $(GOTEST) -count=1 -v ./internal/difftest
+	REWIND_DIFF_LONG=1 REWIND_DIFF_PAIRS=$${REWIND_DIFF_PAIRS:-100} $(GOTEST) -count=1 -v ./internal/difftest
 	$(GOTEST) -count=1 -fuzz FuzzRequest -fuzztime 2m -run FuzzRequest ./internal/broker
 # Histories of transactions, offsets and groups under kill -9, ours and Apache Kafka's, judged; go test has a short run.
 test-checkers:

@@ -49,7 +49,17 @@ func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.Offs
 		}
 	}
 	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.OffsetCommitResponseTopic) bool { return t.Partitions == nil })
-	mergeRefused(resp)
+	type name struct {
+		topic string
+		id    [16]byte
+	}
+	resp.Topics = mergeRefused(resp.Topics, func(t *kmsg.OffsetCommitResponseTopic) name { return name{t.Topic, t.TopicID} },
+		func(t *kmsg.OffsetCommitResponseTopic) bool {
+			return !slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetCommitResponseTopicPartition) bool { return p.ErrorCode == errNone })
+		},
+		func(into, from *kmsg.OffsetCommitResponseTopic) {
+			into.Partitions = append(into.Partitions, from.Partitions...)
+		})
 	if len(places) == 0 {
 		return resp, nil
 	}
@@ -71,26 +81,21 @@ func (b *Broker) handleOffsetCommit(ctx context.Context, c *conn, req *kmsg.Offs
 	return resp, nil
 }
 
-// mergeRefused puts the partitions of a topic that is named twice together where all of them are refused already, as Apache Kafka does.
-func mergeRefused(resp *kmsg.OffsetCommitResponse) {
-	type name struct {
-		topic string
-		id    [16]byte
-	}
-	first := make(map[name]int, len(resp.Topics))
-	kept := resp.Topics[:0]
-	for _, t := range resp.Topics {
-		refused := !slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetCommitResponseTopicPartition) bool { return p.ErrorCode == errNone })
-		n := name{t.Topic, t.TopicID}
-		if at, twice := first[n]; twice && refused {
-			kept[at].Partitions = append(kept[at].Partitions, t.Partitions...)
-			continue
-		} else if refused {
-			first[n] = len(kept)
+// mergeRefused puts topics that are named twice together where all that is asked of them is refused already, as Apache Kafka does.
+func mergeRefused[T any, K comparable](list []T, name func(*T) K, refused func(*T) bool, join func(into, from *T)) []T {
+	first := make(map[K]int, len(list))
+	kept := list[:0]
+	for i := range list {
+		if !refused(&list[i]) {
+			kept = append(kept, list[i])
+		} else if at, twice := first[name(&list[i])]; twice {
+			join(&kept[at], &list[i])
+		} else {
+			first[name(&list[i])] = len(kept)
+			kept = append(kept, list[i])
 		}
-		kept = append(kept, t)
 	}
-	resp.Topics = kept
+	return kept
 }
 
 // maxRetentionMs keeps a retention asked for by a client within time.Duration: 100 years.

@@ -62,6 +62,17 @@ func (b *Broker) handleTxnOffsetCommit(ctx context.Context, c *conn, req *kmsg.T
 		}
 	}
 	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.TxnOffsetCommitResponseTopic) bool { return t.Partitions == nil })
+	type name struct {
+		topic string
+		id    [16]byte
+	}
+	resp.Topics = mergeRefused(resp.Topics, func(t *kmsg.TxnOffsetCommitResponseTopic) name { return name{t.Topic, t.TopicID} },
+		func(t *kmsg.TxnOffsetCommitResponseTopic) bool {
+			return !slices.ContainsFunc(t.Partitions, func(p kmsg.TxnOffsetCommitResponseTopicPartition) bool { return p.ErrorCode == errNone })
+		},
+		func(into, from *kmsg.TxnOffsetCommitResponseTopic) {
+			into.Partitions = append(into.Partitions, from.Partitions...)
+		})
 	if len(places) == 0 {
 		return resp, nil
 	}

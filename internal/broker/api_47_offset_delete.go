@@ -54,6 +54,13 @@ func (b *Broker) handleOffsetDelete(ctx context.Context, c *conn, req *kmsg.Offs
 		return resp, nil
 	}
 	resp.Topics = slices.DeleteFunc(resp.Topics, func(t kmsg.OffsetDeleteResponseTopic) bool { return t.Partitions == nil })
+	resp.Topics = mergeRefused(resp.Topics, func(t *kmsg.OffsetDeleteResponseTopic) string { return t.Topic },
+		func(t *kmsg.OffsetDeleteResponseTopic) bool {
+			return !slices.ContainsFunc(t.Partitions, func(p kmsg.OffsetDeleteResponseTopicPartition) bool { return p.ErrorCode == errNone })
+		},
+		func(into, from *kmsg.OffsetDeleteResponseTopic) {
+			into.Partitions = append(into.Partitions, from.Partitions...)
+		})
 	for i, p := range places {
 		p.ErrorCode = groupCode(result.Partitions[i])
 	}

@@ -43,7 +43,9 @@ func (b *Broker) handleAlterShareGroupOffsets(ctx context.Context, c *conn, req 
 			}
 			out.Partitions = append(out.Partitions, to)
 		}
-		resp.Topics = append(resp.Topics, out)
+		if len(out.Partitions) > 0 {
+			resp.Topics = append(resp.Topics, out)
+		}
 	}
 	r := b.askStates(ctx, req.GroupID, true, func(k *call) group.Command {
 		a := &share.AlterOffsets{States: states, New: func() *share.Group { return b.newShareGroup(req.GroupID) }}

@@ -32,8 +32,7 @@ func wanted(key int16) bool {
 // long is the whole comparison: every mutation in every version, and pairs of them. Otherwise a sample is taken.
 func long() bool { return os.Getenv("REWIND_DIFF_LONG") != "" }
 
-// pairShare is how many pairs of mutations there are beside a hundred single ones, in a long run. None if nothing is said: of two faults in one request Apache Kafka and
-// we may name another one first.
+// pairShare is how many pairs of mutations there are beside a hundred single ones, in a long run. None if nothing is said.
 func pairShare() int {
 	n, err := strconv.Atoi(os.Getenv("REWIND_DIFF_PAIRS"))
 	if err != nil {

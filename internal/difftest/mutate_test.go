@@ -151,7 +151,7 @@ func (w walker) walk(at place, v reflect.Value) {
 		}
 	case reflect.Int64:
 		for _, n := range []int64{-6, -2, -1, 0, 5, math.MaxInt64, math.MinInt64} {
-			if w.key == 27 && n >= 0 && strings.HasSuffix(at.String(), "ProducerID") {
+			if (n == 0 || n == 5) && strings.HasSuffix(at.String(), "ProducerID") {
 				continue // somebody may have been given that number, on one side or the other
 			}
 			set(strconv.FormatInt(n, 10), n)
