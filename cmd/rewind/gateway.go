@@ -83,6 +83,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	}
 	log := c.logger()
 	heap := keepHeapSmall(cfg.RemoteReadMemory)
+	defer settle(settleTime, log)()
 	// Before anything is started: a signal that comes early must not end the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)

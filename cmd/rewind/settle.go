@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// settleTime is how long after its start a broker gives back what only the start needed.
+// settleTime is how long after its start a server gives back what only the start needed.
 const settleTime = time.Second
 
 // settle gives memory back once, after wait: the heap that the start has left behind, and the pages of the program's own file that the start has read. Initialising

@@ -81,7 +81,7 @@ var gatewayKeys = []gatewayKey{
 		Doc: "The kill switch: false leaves all reads to the brokers."},
 		func(g *Gateway) any { return &g.RemoteReadEnable }},
 	{Key{Name: "remote.read.max.fallbacks", Kind: Int, Default: "64", check: integer(32, 1, maxInt),
-		Doc: "How many partitions may be left to the brokers at one time because the store fails. Further ones wait for their turn, so that a store that is down does not become a stampede."},
+		Doc: "How many partitions may be left to the brokers at one time because the store fails, or because there is no memory to read them with. Further ones wait for their turn, so that it does not become a stampede."},
 		func(g *Gateway) any { return &g.RemoteReadMaxFallbacks }},
 	{Key{Name: "remote.read.memory.bytes", Kind: Long, Default: "268435456", check: integer(64, 0, maxLong), unit: bytesUnit,
 		Doc: "Memory for reads from the store of the whole process: GETs in flight, bytes not delivered yet, cache. 0: no limit."},
