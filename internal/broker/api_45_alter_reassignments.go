@@ -14,7 +14,7 @@ import (
 
 func (b *Broker) handleAlterReassignments(_ context.Context, c *conn, req *kmsg.AlterPartitionAssignmentsRequest) (kmsg.Response, error) {
 	resp := kmsg.NewPtrAlterPartitionAssignmentsResponse()
-	resp.AllowReplicationFactorChange = req.Version == 0 || req.AllowReplicationFactorChange
+	resp.AllowReplicationFactorChange = req.Version == 0 || req.AllowReplicationFactorChange || len(req.Topics) == 0
 	allowed := b.allowedCluster(c, acl.Alter)
 	if !allowed {
 		resp.ErrorCode, resp.ErrorMessage, resp.AllowReplicationFactorChange = errClusterAuthorization, kmsg.StringPtr(clusterDenied), true
