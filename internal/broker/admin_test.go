@@ -61,7 +61,7 @@ func TestCreateTopics(t *testing.T) {
 		{"assigned and counted", func(r *kmsg.CreateTopicsRequestTopic) { r.ReplicaAssignment = assignTo(b.nodeID) }, errInvalidRequest, 0},
 		{"three replicas", func(r *kmsg.CreateTopicsRequestTopic) { r.ReplicationFactor = 3 }, errInvalidReplicationFactor, 0},
 		{"no partitions", func(r *kmsg.CreateTopicsRequestTopic) { r.NumPartitions = 0 }, errInvalidPartitions, 0},
-		{"too many partitions", func(r *kmsg.CreateTopicsRequestTopic) { r.NumPartitions = maxPartitionsPerTopic + 1 }, errInvalidPartitions, 0},
+		{"too many partitions", func(r *kmsg.CreateTopicsRequestTopic) { r.NumPartitions = maxPartitionsPerTopic + 1 }, errPolicyViolation, 0},
 		{"exists", func(r *kmsg.CreateTopicsRequestTopic) { r.Topic = "there.is" }, errTopicAlreadyExists, 0},
 		{"collides", func(r *kmsg.CreateTopicsRequestTopic) { r.Topic = "there_is" }, errInvalidTopic, 0},
 		{"bad name", func(r *kmsg.CreateTopicsRequestTopic) { r.Topic = "a b" }, errInvalidTopic, 0},

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
@@ -189,6 +190,10 @@ func (s *testServer) awaitConnections(t *testing.T, want int) {
 // TestNewerApiVersions: a client from the future is told, in version 0, what there is.
 func TestNewerApiVersions(t *testing.T) {
 	b := &Broker{apis: map[int16]api{}}
+	var err error
+	if b.features, err = openFeatures(vfs.NewMem(), "/"); err != nil {
+		t.Fatal(err)
+	}
 	a := on(0, maxApiVersions, b.handleApiVersions)
 	b.apis[a.key] = a
 	b.apis[keyProduce] = api{key: keyProduce, min: 3, max: 13}
