@@ -25,7 +25,7 @@ const (
 
 // measureProducer lets a steady producer write to Apache Kafka while eight consumers backfill, and compares what that adds to its p99: where the broker serves
 // them, and where they read with the library, or through the gateway, at the very pace at which the broker served them. At their own pace the readers would take both cores
-// of a small machine, and the producer would wait for the readers, not for the broker. A gateway on the same machine still shares its cores with the broker.
+// of a small machine, and the producer would wait for the readers, not for the broker. A gateway on the same machine still takes the broker's cores from it, so that row has no bound.
 func measureProducer(ctx context.Context, l *lab) ([]Row, error) {
 	if err := l.createTail(ctx); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func measureProducer(ctx context.Context, l *lab) ([]Row, error) {
 	served := of(func(r run) float64 { return r.served - r.idle })
 	return []Row{
 		{"a steady producer's p99 above idle: eight backfills with the library / served by the broker", max(0, of(func(r run) float64 { return r.bare - r.idle })), served, -0.3, "ms"},
-		{"the same, through a gateway on the broker's own cores", max(0, of(func(r run) float64 { return r.gateway - r.idle })), served, -0.3, "ms"},
+		{"the same, through a gateway on the broker's own cores", max(0, of(func(r run) float64 { return r.gateway - r.idle })), served, 0, "ms"},
 	}, nil
 }
 
