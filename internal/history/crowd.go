@@ -44,11 +44,11 @@ func (p *partition) crowdedLocked() {
 }
 
 // leave tells a reader that waits for memory whether it is to give up: if the broker can be asked instead. The place there is taken at once, so that for one place not all give up.
-func (p *partition) leave() bool {
+func (p *partition) leave(d *direct) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct == nil {
-		return true
+	if p.direct != d {
+		return true // it has been given up
 	}
 	p.place = p.place || p.c.h.fallbacks.take()
 	return p.place

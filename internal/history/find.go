@@ -62,6 +62,7 @@ func (p *partition) route(d *demand) {
 	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)), !named && c.h.topics.lost(p.key):
 		p.toBrokerLocked()
 	case time.Now().Before(p.crowded) && !p.turn.IsZero():
+		p.waits = true
 	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
 		p.queueLocked()
 	case p.served == f.question, time.Now().Before(p.tryAgain), p.left.holds(f.question):
@@ -242,15 +243,16 @@ func (p *partition) openLocked(f *finding, res found) error {
 	if !ok {
 		return errEnough
 	}
-	reader, ok := p.c.h.opts.Reader.TryOpen(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res), p.leave)
+	d := &direct{
+		done: done, committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(), tp: res.q.TP, leader: res.facts.LeaderEpoch, began: time.Now(),
+	}
+	d.reader, ok = p.c.h.opts.Reader.TryOpen(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res), func() bool { return p.leave(d) })
 	if !ok {
 		done()
 		return remote.ErrCrowded
 	}
-	p.direct = &direct{
-		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: f.committed, epoch: f.epoch, lastEpoch: f.lastEpoch, refreshed: time.Now(),
-		tp: res.q.TP, leader: res.facts.LeaderEpoch, began: time.Now(),
-	}
+	d.cancel = d.reader.Subscribe(p.wake)
+	p.direct = d
 	p.turn = time.Time{}
 	p.c.reading.Add(1)
 	p.c.watch()
