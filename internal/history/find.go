@@ -249,6 +249,9 @@ func (p *partition) openLocked(f *finding, res found) error {
 	d.reader, ok = p.c.h.opts.Reader.TryOpen(res.q.TP, f.offset, resolveFunc(p.c.h.opts.Resolver, res), func() bool { return p.leave(d) })
 	if !ok {
 		done()
+		if p.c.reading.Load() > 0 {
+			return errTurn
+		}
 		return remote.ErrCrowded
 	}
 	d.cancel = d.reader.Subscribe(p.wake)
