@@ -23,7 +23,7 @@ func (b *Broker) handleWriteTxnMarkers(ctx context.Context, c *conn, req *kmsg.W
 			for _, n := range t.Partitions {
 				p := kmsg.WriteTxnMarkersResponseMarkerTopicPartition{Partition: n, ErrorCode: errClusterAuthorization}
 				if allowed {
-					p.ErrorCode = b.writeMarker(ctx, txn.TopicPartition{Topic: t.Topic, Partition: n}, mark)
+					p.ErrorCode = b.writeMarker(ctx, txn.TopicPartition{Topic: t.Topic, Partition: n}, mark, m.TransactionVersion)
 				}
 				ot.Partitions = append(ot.Partitions, p)
 			}
@@ -38,12 +38,18 @@ func (b *Broker) handleWriteTxnMarkers(ctx context.Context, c *conn, req *kmsg.W
 	return resp, nil
 }
 
-func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marker) int16 {
+// unknownVersion is what a leader's marker may not say of its transaction: it is Apache Kafka's for "not known", which its followers use. All other numbers mean
+// something, negative ones that the epoch may be that of the records.
+const unknownVersion = -1
+
+func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marker, version int8) int16 {
 	p := b.partition(tp.Topic, tp.Partition)
 	if p == nil {
 		return errUnknownTopicOrPartition
 	}
 	switch {
+	case version == unknownVersion:
+		return errUnknown // before anything is asked of its epochs
 	case m.producer.ID < 0:
 		return errUnknown // nobody has such an id, and so no transaction that might end
 	case m.producer.Epoch < -1:
