@@ -83,7 +83,6 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	}
 	log := c.logger()
 	heap := keepHeapSmall(cfg.RemoteReadMemory)
-	defer settle(settleTime, log)()
 	// Before anything is started: a signal that comes early must not end the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -133,6 +132,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	started = true
 	front.health(func(w io.Writer) error { return gatewayHealth(w, g, past.options) })
 	front.start()
+	defer settle(settleTime, log)()
 	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
 	told := make(chan error, 1)
 	if c.Control {

@@ -2,8 +2,8 @@
 // stead. It keeps what the protocol promises: responses in the order of the requests, none for a produce with acks=0, nothing of ours between
 // the steps of an authentication. What the handler does not want is streamed through, of requests the header alone is looked at.
 //
-// Gateway and dialer use it. Policy (which requests, from where the answers) is the handler's. A Conn owns three goroutines and one
-// for each answer in the making; Run waits for them all.
+// Gateway and dialer use it. Policy (which requests, from where the answers) is the handler's. A Conn owns a goroutine beside that of
+// Run, one more while it drains, and one for each answer in the making; Run waits for them all.
 //
 // Responses leave in the order of the requests: whoever has one, the reader of upstream or an answer's goroutine, waits for the one before and writes it itself, since each
 // hand-over to another goroutine would cost as much as a small response. So whatever is behind a response that its client is slow to take waits, and so does
@@ -232,7 +232,7 @@ func (c *Conn) Run(h Handler) error {
 	c.running.Go(func() { c.end(c.readUpstream()) })
 	c.end(c.readRequests(h))
 	c.mu.Lock()
-	c.ending = true // nothing is added to what is waited for
+	c.ending = true // Drain adds nothing any more to what is waited for
 	c.mu.Unlock()
 	c.running.Wait()
 	c.abandon()

@@ -284,7 +284,8 @@ func (r *requestReader) forwardStream(size int, s *slot, p *pending) error {
 	})
 }
 
-// roomFor changes to a larger buffer behind a frame that is larger than this one, to the largest from a size on, when the buffer happens to be empty.
+// roomFor gives a buffer for frames as large as the last: the largest from a size on, one of smallBuffer if it did not fit into the first. It changes when the buffer happens to be
+// empty, and never to a smaller one.
 func roomFor(br *bufio.Reader, from io.Reader, size, largeFrom int) *bufio.Reader {
 	want := br.Size()
 	switch {

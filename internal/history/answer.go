@@ -174,7 +174,7 @@ func (c *Conn) gather(d *demand, asked []session.Part) {
 		p.ask(asked[i], d, int(c.remoteMax(&asked[i])))
 	}
 	if c.h.opts.Resolver != nil {
-		c.makeRoom(d.parts)
+		c.makeRoom(d)
 	}
 	for _, p := range d.parts {
 		p.route(d)

@@ -15,6 +15,8 @@ const (
 	crowdedFor = 10 * time.Second
 	// crowdedOut is how long one waits that the broker is not asked for either.
 	crowdedOut = time.Second
+	// goneFor is how long after a client's last question no place is taken for it.
+	goneFor = 2 * time.Second
 )
 
 // brokersLocked leaves the question that direct reading came to an end with to the broker. One for which there was only no memory is among those that fall back, of which the
@@ -47,8 +49,8 @@ func (p *partition) crowdedLocked() {
 func (p *partition) leave(d *direct) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct != d {
-		return true // it has been given up
+	if p.direct != d || time.Since(p.seen) > goneFor {
+		return true // it has been given up, or its client does not come: it takes nobody's place
 	}
 	p.place = p.place || p.c.h.fallbacks.take()
 	return p.place
@@ -63,7 +65,7 @@ const turnOf = 10 * time.Second
 // errTurn: other partitions of the connection are read first.
 var errTurn = fmt.Errorf("it is the turn of other partitions: %w", remote.ErrCrowded)
 
-// share is how many partitions a connection may read at once for sure. tight: no more than that.
+// share is how many partitions a connection may read at once for sure. tight: seven eighths of all readers are taken, so that it may read no more.
 func (h *History) share() (n int64, tight bool) {
 	now, most := h.opts.Reader.Readers()
 	return max(int64(most)/max(h.watching.Load(), 1), 1), now >= most-most/8
@@ -74,51 +76,68 @@ func (c *Conn) hasItsShare() bool {
 	return tight && c.reading.Load() >= n
 }
 
-// makeRoom ends the reading of those partitions that have read for the longest, as far as the connection reads too many, and of one that has had its turn if another waits for it.
-func (c *Conn) makeRoom(parts []*partition) {
+// makeRoom ends the reading of partitions as far as the connection reads too many, and of one more if another has waited for its turn: first of those that the client does not
+// ask for now, then of those that have read for the longest.
+func (c *Conn) makeRoom(d *demand) {
 	n, tight := c.h.share()
-	over := c.reading.Load() - n
-	if !tight || over <= 0 && !c.turnOwed.Load() {
+	over, owed := max(c.reading.Load()-n, 0), c.turnOwed.Load()
+	if !tight || over == 0 && !owed {
 		return
 	}
-	now := time.Now()
-	var reading []*partition
-	began := make(map[*partition]time.Time)
-	for _, p := range parts {
-		if at, had := p.reads(); !at.IsZero() && (over > 0 || had && now.Sub(at) > c.h.turn) {
-			reading, began[p] = append(reading, p), at
+	c.mu.Lock()
+	var reading []turn
+	for _, p := range c.parts {
+		if t, ok := p.turnNow(d); ok && (over > 0 || t.over) {
+			reading = append(reading, t)
 		}
 	}
-	slices.SortFunc(reading, func(a, b *partition) int { return began[a].Compare(began[b]) })
-	for _, p := range reading[:min(max(int(over), 1), len(reading))] {
+	c.mu.Unlock()
+	slices.SortFunc(reading, func(a, b turn) int {
+		if a.asked != b.asked {
+			return map[bool]int{false: -1, true: 1}[a.asked]
+		}
+		return a.began.Compare(b.began)
+	})
+	if owed {
+		over++
+	}
+	for _, t := range reading[:min(int(over), len(reading))] {
 		c.turnOwed.Store(false)
-		p.makeRoom()
+		t.p.giveUpTurn()
 	}
 }
 
-// reads tells since when the partition has been read directly, zero if it is not, and whether anything has come of it.
-func (p *partition) reads() (since time.Time, had bool) {
+// turn is that of a partition which is being read.
+type turn struct {
+	p     *partition
+	began time.Time
+	asked bool // for, by the demand that is being answered
+	over  bool // it has read for long enough, and something has come of it; or it is not asked for
+}
+
+func (p *partition) turnNow(d *demand) (t turn, reads bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.direct == nil {
-		return time.Time{}, false
+		return turn{}, false
 	}
-	return p.direct.began, p.direct.had
+	asked := p.demand == d
+	return turn{p, p.direct.began, asked, !asked || p.direct.had && time.Since(p.direct.began) > p.c.h.turn}, true
 }
 
-func (p *partition) makeRoom() {
+func (p *partition) giveUpTurn() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.direct != nil {
 		p.endLocked()
 		p.c.hooks.Ended(ReasonCrowded, false)
 		p.turn = time.Time{}
-		p.waitTurnLocked()
+		p.waitTurnLocked(2 * crowdedOut) // behind those that wait already
 	}
 }
 
-// waitTurnLocked has the partition wait. Once it has waited for long enough another one makes room.
-func (p *partition) waitTurnLocked() {
+// waitTurnLocked has the partition wait for about so long before it tries again. Once it has waited for a turn another one makes room.
+func (p *partition) waitTurnLocked(wait time.Duration) {
 	now := time.Now()
 	switch {
 	case p.turn.IsZero():
@@ -127,6 +146,6 @@ func (p *partition) waitTurnLocked() {
 		p.c.turnOwed.Store(true)
 	}
 	p.toBrokerLocked()
-	p.waits, p.crowded = true, now.Add(crowdedOut/2+rand.N(crowdedOut))
+	p.waits, p.crowded = true, now.Add(wait-crowdedOut/2+rand.N(crowdedOut))
 	p.c.watch()
 }

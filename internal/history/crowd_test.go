@@ -132,7 +132,7 @@ func TestMemoryIsSharedByConnections(t *testing.T) {
 	}
 	until := func(what string, reached func() bool, clients ...*rawClient) {
 		t.Helper()
-		for deadline := time.Now().Add(15 * time.Second); !reached(); {
+		for deadline := time.Now().Add(50 * time.Second); !reached(); {
 			if now, _ := d.reader.Readers(); time.Now().After(deadline) {
 				t.Fatalf("%s: %d of %d readers", what, now, most)
 			}

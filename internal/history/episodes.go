@@ -120,16 +120,19 @@ func reasonOf(err error) (Reason, bool) {
 	return ReasonOther, true
 }
 
-// ended counts the end of direct reading. The first of an episode is logged, the rest are the same news.
-func (c *Conn) ended(k partKey, reason Reason, fallBack bool, err error) {
-	c.hooks.Ended(reason, fallBack)
-	if !fallBack {
-		return
+// ended counts the end of direct reading, and begins an episode where that is a fall back. tell is for after the unlock: the first of an episode is logged, the rest are the same
+// news.
+func (c *Conn) ended(k partKey, reason Reason, fallBack bool, err error) (tell func()) {
+	first := false
+	var length time.Duration
+	if fallBack {
+		length, first = c.h.episodes.begin(k)
 	}
-	length, first := c.h.episodes.begin(k)
-	if !first {
-		return
+	return func() {
+		c.hooks.Ended(reason, fallBack)
+		if first {
+			c.h.counters.fallbacks.Add(1)
+			c.h.logger.Warn("reading through the broker for a while", "topic", c.nameOf(k), "partition", k.partition, "reason", string(reason), "err", err, "for", length)
+		}
 	}
-	c.h.counters.fallbacks.Add(1)
-	c.h.logger.Warn("reading through the broker for a while", "topic", c.nameOf(k), "partition", k.partition, "reason", string(reason), "err", err, "for", length)
 }

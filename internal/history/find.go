@@ -61,6 +61,7 @@ func (p *partition) route(d *demand) {
 		return
 	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)), !named && c.h.topics.lost(p.key):
 		p.toBrokerLocked()
+		p.turn = time.Time{}
 	case time.Now().Before(p.crowded) && !p.turn.IsZero():
 		p.waits = true
 	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
@@ -146,13 +147,13 @@ func (p *partition) find(f *finding) {
 	default:
 		err = p.openLocked(f, res)
 	}
+	then := func() {}
 	if err != nil {
 		p.brokersLocked(f.question, err)
+		then = p.endedLocked(err)
 	}
 	p.mu.Unlock()
-	if err != nil {
-		p.ended(err)
-	}
+	then()
 	p.wake()
 }
 

@@ -131,8 +131,8 @@ func (h *History) upstreamLimit(wanted int32) int32 {
 	return int32(min(int64(wanted), share))
 }
 
-// fallbackBytes is how many bytes a broker is asked for of a partition that falls back: all that may do so at once are answered into UpstreamBytes. A batch that is larger
-// comes whole.
+// fallbackBytes is how many bytes a broker is asked for of a partition that falls back, so that as many as may do so at once fit into UpstreamBytes, but minUpstream. A
+// batch that is larger comes whole.
 func (h *History) fallbackBytes() int32 {
 	if h.opts.UpstreamBytes == 0 || h.opts.MaxFallbacks == 0 {
 		return math.MaxInt32

@@ -21,7 +21,7 @@ const (
 	ReasonNotFound    Reason = "not-found"   // the object is gone
 	ReasonDamaged     Reason = "damaged"     // wrong bytes: checksum, order, length
 	ReasonFormat      Reason = "format"      // records of an old format, or a segment format that was not asked for
-	ReasonCrowded     Reason = "crowded"     // no memory came free to read with
+	ReasonCrowded     Reason = "crowded"     // no memory came free to read with; or it made room for another partition of its connection, and waits for its next turn
 	ReasonUnavailable Reason = "unavailable" // the store did not deliver within the deadline
 	ReasonUntrusted   Reason = "untrusted"   // the location is not one that may be opened
 	ReasonMalformed   Reason = "malformed"   // the location contradicts itself or the question

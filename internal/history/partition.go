@@ -43,7 +43,7 @@ type partition struct {
 	// With a Resolver: the search under way, and whether the partition has a place among those that fall back, or waits for one.
 	finding      *finding
 	tryAgain     time.Time // not before: the resolver did not know enough
-	crowded      time.Time // until then there is no memory to read it with
+	crowded      time.Time // until then there is no memory to read it with; or, where turn is set, its turn is not tried for
 	turn         time.Time // since when it waits for other partitions of the connection; zero: it does not
 	left         left
 	place, waits bool
@@ -193,10 +193,7 @@ func (p *partition) available() (int, bool) {
 	p.mu.Lock()
 	if p.direct == nil {
 		defer p.mu.Unlock()
-		if h := p.held; h != nil {
-			return len(h.records), h.now()
-		}
-		return 0, false
+		return p.heldLocked()
 	}
 	n, err := p.direct.reader.Available()
 	if n > 0 || err == nil {
@@ -208,8 +205,9 @@ func (p *partition) available() (int, bool) {
 		p.left.again(p.served)
 	}
 	p.endLocked()
+	then := p.endedLocked(err)
 	p.mu.Unlock()
-	p.ended(err)
+	then()
 	return 0, false
 }
 
@@ -217,27 +215,43 @@ func (p *partition) available() (int, bool) {
 func (p *partition) brought(d *demand) (int, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.held; h != nil && p.demand == d {
-		return len(h.records), h.now()
+	if p.demand != d {
+		return 0, false
 	}
-	return 0, false
+	return p.heldLocked()
+}
+
+// heldLocked tells how much is held, and whether the client is to have it now. What falls back comes in pieces (see fallbackBytes), of which one is an answer, however much the
+// client would have waited for.
+func (p *partition) heldLocked() (n int, now bool) {
+	h := p.held
+	if h == nil {
+		return 0, false
+	}
+	return len(h.records), h.now() || p.place && len(h.records) > 0
 }
 
 // ended counts the end of direct reading, and sends the question on to the broker.
 func (p *partition) ended(err error) {
+	p.mu.Lock()
+	then := p.endedLocked(err)
+	p.mu.Unlock()
+	then()
+}
+
+// endedLocked does it under the hold in which the end was decided: nobody sees the partition read by none and waiting for nothing. then is to be called after the unlock.
+func (p *partition) endedLocked(err error) (then func()) {
 	if p.c.ctx.Err() != nil || errors.Is(err, clientconn.ErrClosed) {
-		return // no news of the store
+		return func() {} // no news of the store, and what waits has been closed, or will be
 	}
 	reason, fellBack := reasonOf(err)
-	waits := errors.Is(err, errTurn)
-	if !waits { // else nothing has begun yet
-		p.c.ended(p.key, reason, fellBack, err)
+	waits, tell := errors.Is(err, errTurn), func() {}
+	if !waits { // else nothing had begun
+		tell = p.c.ended(p.key, reason, fellBack, err)
 	}
-	p.mu.Lock()
-	d := p.demand
 	switch {
 	case waits:
-		p.waitTurnLocked()
+		p.waitTurnLocked(crowdedOut)
 	case errors.Is(err, resolve.ErrNotReady), errors.Is(err, errEnough):
 		p.tryAgain = time.Now().Add(notReadyFor)
 	case errors.Is(err, remote.ErrCrowded):
@@ -245,9 +259,12 @@ func (p *partition) ended(err error) {
 	case fellBack && p.c.h.opts.Resolver != nil:
 		p.queueLocked()
 	}
-	p.mu.Unlock()
-	if d != nil {
-		p.c.tail.kick(d)
+	d := p.demand
+	return func() {
+		tell()
+		if d != nil {
+			p.c.tail.kick(d)
+		}
 	}
 }
 

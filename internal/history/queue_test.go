@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/resolve"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -99,6 +103,68 @@ func TestPlacesAreGivenBack(t *testing.T) {
 	}
 	if d.h.fallbacks.taken != 0 {
 		t.Errorf("%d places taken", d.h.fallbacks.taken)
+	}
+}
+
+// A connection that ends while its searches fail leaves no place taken behind, whenever that is.
+func TestNoPlaceIsLost(t *testing.T) {
+	b := newFakeBroker(t)
+	topic := b.topic("history", 20)
+	var asks []ask
+	for _, p := range topic.parts {
+		b.history(p, 1, 2, 10, 100)
+		asks = append(asks, at(p, 0))
+	}
+	d, r := resolving(t, b, dialOptions{Change: func(o *Options) { o.MaxFallbacks = 10 }})
+	for i := range 60 {
+		r.set(func() {
+			r.resolve = func(context.Context, resolve.Question) (remote.Range, error) {
+				time.Sleep(time.Duration(rand.N(300)) * time.Microsecond)
+				return remote.Range{}, remote.Final([]error{remotestorage.ErrNotFound, remote.ErrCrowded, remote.ErrLocal}[i%3])
+			}
+		})
+		c := dialRaw(t, d, b)
+		c.send(fetchOf(17, 5*time.Second, asks...))
+		time.Sleep(time.Duration(rand.N(1000)) * time.Microsecond)
+		c.conn.Close()
+	}
+	for deadline := time.Now().Add(time.Minute); d.Stats().Connections > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("connections")
+		}
+	}
+	if n := d.h.fallbacks.taken; n != 0 {
+		t.Errorf("%d places are lost", n)
+	}
+}
+
+// What falls back is asked for in pieces; a client that waits for more than one has each at once, not when its wait is over.
+func TestPiecesAreAnswers(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 1, 100, 10, 1000)
+	d, r := resolving(t, b, dialOptions{Change: func(o *Options) { o.MaxFallbacks, o.Stream, o.UpstreamBytes = 10, true, 1<<20 }})
+	r.set(func() {
+		r.fault = func(*fakePart, int64, int64) (io.ReadCloser, error, bool) {
+			return nil, remotestorage.ErrNotFound, true
+		}
+	})
+	c := dialRaw(t, d, b)
+	began, next := time.Now(), int64(0)
+	for i := range 4 {
+		req := fetchOf(17, 20*time.Second, at(p, next))
+		req.MinBytes = 900_000
+		c.send(req)
+		part := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
+		if n := len(part.RecordBatches); n == 0 || i == 0 && n > 200_000 { // those that follow are streamed
+			t.Fatalf("%d bytes at %d", n, next)
+		}
+		if next = nextOf(t, part); next > 900 {
+			next = 0
+		}
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("waited for more than there would be: %v", took)
 	}
 }
 

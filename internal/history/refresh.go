@@ -165,13 +165,14 @@ func (c *Conn) endStale(parts []*partition) {
 // end ends direct reading from outside of a fetch; the client's next question goes to the broker, and so does the one that waits now.
 func (p *partition) end(err error) {
 	p.mu.Lock()
-	was := p.direct != nil
-	p.endLocked()
-	p.mu.Unlock()
-	if was {
-		p.ended(err)
-		p.wake()
+	then := func() {}
+	if p.direct != nil {
+		p.endLocked()
+		reported := p.endedLocked(err)
+		then = func() { reported(); p.wake() }
 	}
+	p.mu.Unlock()
+	then()
 }
 
 func (p *partition) confirmedEpoch() (int32, bool) {

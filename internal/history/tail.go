@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,6 +107,9 @@ func (t *tail) poll(ctx context.Context) bool {
 		full = wait <= pollBesideDirect
 		wait, minBytes = min(wait, pollBesideDirect), 1
 	}
+	if slices.ContainsFunc(wanted, func(a asked) bool { return a.fell }) {
+		minBytes = 1 // there will be no more than a piece
+	}
 	resp := t.fetch(ctx, d, wanted, wait, minBytes)
 	if resp == nil {
 		return false
@@ -133,6 +137,7 @@ func (t *tail) wanted(d *demand) (wanted []asked, besides bool) {
 type asked struct {
 	p    *partition
 	part session.Part
+	fell bool // has a place among those that fall back
 }
 
 // toAsk is what the broker is to be asked about the partition; false if nothing: it is read directly, or there is an answer already.
@@ -143,7 +148,7 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 		return asked{}, p.direct != nil || p.finding != nil, false
 	}
 	a = asked{p: p, part: p.c.h.forUpstream(p.want)}
-	if p.place {
+	if a.fell = p.place; a.fell {
 		a.part.PartitionMaxBytes = min(a.part.PartitionMaxBytes, p.c.h.fallbackBytes())
 	}
 	locate := p.c.h.opts.Locations != nil && !time.Now().Before(p.tryAgain) && p.served != questionOf(p.want, d.committed()) && !p.c.h.episodes.active(p.key)
