@@ -195,17 +195,27 @@ func storageError(err error) error {
 // would take whole batches of it for appended ones; if it cannot be removed the log is done for.
 func (l *Log) undoWrite(s *seg, h *hot, position int64, cause error) error {
 	cause = fmt.Errorf("writing to segment %d: %w", s.base, cause)
-	if err := l.cutWrite(s, h, position); err != nil {
+	if fd := h.file.Fd(); fd != vfs.InvalidFd {
+		return l.cutOpen(h, fd, position, cause)
+	}
+	if err := l.cutCopy(s, h, position); err != nil {
 		return l.fail(errors.Join(cause, err))
 	}
 	return storageError(cause)
 }
 
-// cutWrite cuts the file that is open, which needs no other descriptor. A file system without descriptors puts a shorter copy in its place.
-func (l *Log) cutWrite(s *seg, h *hot, position int64) error {
-	if fd := h.file.Fd(); fd != vfs.InvalidFd {
-		return errors.Join(ftruncate(fd, position), h.file.SyncData())
+// cutOpen cuts the file that is open, which needs no other descriptor. See syncHotLocked for why a log fails under this lock.
+func (l *Log) cutOpen(h *hot, fd uintptr, position int64, cause error) error {
+	h.syncMu.Lock()
+	defer h.syncMu.Unlock()
+	if err := errors.Join(ftruncate(fd, position), h.file.SyncData()); err != nil {
+		return l.fail(errors.Join(cause, err))
 	}
+	return storageError(cause)
+}
+
+// cutCopy puts a shorter copy in the file's place: for file systems without descriptors.
+func (l *Log) cutCopy(s *seg, h *hot, position int64) error {
 	err := l.closeWriter(s, h)
 	if err == nil {
 		err = l.writeIndexes(s, h, l.fs)

@@ -39,9 +39,12 @@ type Log struct {
 	wakers    wakers
 	hints     hints
 	// compactMu keeps compactions apart. swapMu is held shared by whoever takes a view and opens files by it, and exclusively while a compaction exchanges
-	// them. Order: compactMu, swapMu, mu, state.
+	// them. Order: compactMu, swapMu, mu, dirSyncMu or hot.syncMu, state.
 	compactMu sync.Mutex
 	swapMu    sync.RWMutex
+
+	// dirSyncMu is held while the folder is synced. It comes after mu.
+	dirSyncMu sync.Mutex
 
 	// mu is the append lock: it serialises everything that changes the log. The batches are written to the page cache under it (their order in the file is
 	// the order of their offsets); nothing is read or synced under it but at a roll.
@@ -55,7 +58,8 @@ type Log struct {
 	heldEpochs  []remotestorage.EpochStart
 	leaderEpoch int32
 	rolled      bool          // a segment was closed, which OnRoll has not been told yet
-	dirDirty    bool          // files were made whose names are not synced
+	dirDirty    bool          // files were made whose names are not synced, and nobody is at it
+	dirSyncing  bool          // syncOnce is at it
 	dirty       bool          // something was appended since the last flush
 	appended    bool          // something was appended since the last ReleaseIdle
 	writing     *list.Element // in files.writers while a file is open for appends; guarded by that one's mu besides

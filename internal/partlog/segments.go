@@ -394,8 +394,8 @@ func (l *Log) closeWriter(s *seg, h *hot) error {
 	if h.closed {
 		return nil
 	}
-	if err := h.file.SyncData(); err != nil {
-		return l.fail(fmt.Errorf("syncing segment %d: %w", s.base, err))
+	if err := l.syncHotLocked(h); err != nil {
+		return err
 	}
 	h.closed = true
 	l.files.retire(l)

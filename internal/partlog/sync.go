@@ -86,50 +86,85 @@ func (l *Log) syncOnce(offset int64) (err error) {
 		l.commit.mu.Unlock()
 		l.commit.wakeAll()
 	}()
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return ErrClosed
+	end, h, names, err := l.beginSync(offset)
+	if err != nil {
+		return err
 	}
-	end, dirDirty := l.state.logEnd, l.dirDirty
-	h := l.active().hot.Load()
-	l.dirDirty = false
-	l.mu.Unlock()
-	if offset > end {
-		return fmt.Errorf("syncing up to %d: %w: log ends at %d", offset, ErrOutOfRange, end)
-	}
-	if dirDirty {
-		if err := l.syncDir(); err != nil {
-			l.mu.Lock()
-			l.dirDirty = true
-			l.mu.Unlock()
+	if names {
+		err := l.syncDir()
+		l.namesSynced(err)
+		if err != nil {
 			return err
 		}
 	}
 	if h != nil {
-		if err := h.sync(); err != nil {
-			return l.fail(fmt.Errorf("syncing the active segment: %w", err))
+		if err := l.syncHot(h); err != nil {
+			return err
 		}
+	}
+	// Another one's sync may have failed meanwhile, whose error the kernel does not tell again.
+	if err := l.Err(); err != nil {
+		return err
 	}
 	// Without an open file the segment was synced when it was closed. Older segments were synced when the log rolled.
 	l.commit.advance(end)
 	return nil
 }
 
+// beginSync says what is to be synced so that everything below end is: what is open, if anything, and with names the folder.
+func (l *Log) beginSync(offset int64) (end int64, h *hot, names bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0, nil, false, ErrClosed
+	}
+	if end = l.state.logEnd; offset > end {
+		return 0, nil, false, fmt.Errorf("syncing up to %d: %w: log ends at %d", offset, ErrOutOfRange, end)
+	}
+	l.dirSyncing, l.dirDirty = l.dirDirty, false
+	return end, l.active().hot.Load(), l.dirSyncing, nil
+}
+
+// namesSynced ends what beginSync began.
+func (l *Log) namesSynced(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dirSyncing = false
+	l.dirDirty = l.dirDirty || err != nil
+}
+
+// syncDir syncs the names of the partition's files. One does so at a time, as in syncHot.
 func (l *Log) syncDir() error {
+	l.dirSyncMu.Lock()
+	defer l.dirSyncMu.Unlock()
+	if err := l.Err(); err != nil {
+		return err
+	}
 	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return l.syncFailed(fmt.Errorf("syncing the partition's folder: %w", err))
 	}
 	return nil
 }
 
-func (h *hot) sync() error {
+func (l *Log) syncHot(h *hot) error {
 	h.syncMu.Lock()
 	defer h.syncMu.Unlock()
+	return l.syncHotLocked(h)
+}
+
+// syncHotLocked syncs the file; h.syncMu is held. The kernel tells of an error once: the next sync of the same file finds nothing wrong. So the log has failed before
+// there is a next one, which asks for that first.
+func (l *Log) syncHotLocked(h *hot) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
 	if h.closed {
 		return nil // closing synced it
 	}
-	return h.file.SyncData()
+	if err := h.file.SyncData(); err != nil {
+		return l.fail(fmt.Errorf("syncing the active segment: %w", err))
+	}
+	return nil
 }
 
 // Flush brings everything to stable storage, indexes and producer snapshots of closed segments included, which moves Offsets().Recovery up. The
@@ -222,7 +257,7 @@ func (l *Log) coolActive(v vfs.FS) error {
 	if err := l.cool(active, v); err != nil {
 		return err
 	}
-	if !l.dirDirty { // else the next Sync has names to sync still
+	if !l.dirDirty && !l.dirSyncing { // else there are names to sync still: the next Sync does, or whoever is at it says when that is done
 		l.commit.advance(l.state.logEnd)
 	}
 	return nil
