@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -20,6 +21,7 @@ type Files struct {
 	open    map[string]*handle
 	idle    *list.List // of *handle, the longest idle first
 	writers *list.List // of *Log, those whose active segment is open for appends; see admit
+	warned  time.Time  // see mayWarn
 }
 
 // NewFiles keeps up to max files open.

@@ -45,7 +45,8 @@ func (l *Log) newSeg(base, size, createdMs int64) *seg {
 
 // hot is the appender's side of the active segment: the open log file, and the indexes in memory. It is dropped when the partition falls idle.
 type hot struct {
-	// file is written under Log.mu and synced without it, under syncMu; closed says that it is closed, with everything in it synced.
+	// file is written under Log.mu and synced without it, under syncMu; closed says that it is closed, with everything in it synced unless
+	// the log has failed.
 	file   vfs.File
 	syncMu sync.Mutex
 	closed bool

@@ -239,6 +239,9 @@ func (l *Log) ReleaseIdle() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
+		if !l.closed {
+			l.dropWriter()
+		}
 		return err
 	}
 	if l.appended {

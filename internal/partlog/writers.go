@@ -3,6 +3,7 @@ package partlog
 import (
 	"errors"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -68,15 +69,56 @@ func (l *Log) giveWay() bool {
 	if !l.mu.TryLock() {
 		return false
 	}
-	defer l.mu.Unlock()
-	if l.usable() != nil {
+	gave, err := l.giveWayLocked()
+	l.mu.Unlock()
+	if err != nil && l.files.mayWarn(l.clock()) {
+		l.logger.Warn("closing the file of a log for another one, more of these are not logged for a while", "partition", l.tp.String(), "err", err)
+	}
+	return gave
+}
+
+// giveWayLocked: l.mu is held.
+func (l *Log) giveWayLocked() (gave bool, err error) {
+	if l.closed {
+		return false, nil
+	}
+	if l.Err() == nil {
+		err = l.coolActive(l.raw) // past what makes room where there is none: that is who calls
+	}
+	if l.Err() != nil {
+		return l.dropWriter(), nil // that it has failed is logged
+	}
+	return l.writing == nil, err
+}
+
+// dropWriter closes the file of a log that has failed, unsynced: nothing is written to it any more, and nothing of it confirmed. It tells whether one was open. l.mu is
+// held.
+func (l *Log) dropWriter() bool {
+	h := l.active().hot.Load()
+	if h == nil || l.writing == nil {
 		return false
 	}
-	// Past what makes room where there is none: that is who calls.
-	if err := l.coolActive(l.raw); err != nil {
-		l.logger.Warn("closing the file of a log for another one", "partition", l.tp.String(), "err", err)
+	h.syncMu.Lock()
+	defer h.syncMu.Unlock()
+	l.files.retire(l)
+	if !h.closed {
+		h.closed = true
+		_ = h.file.Close() // what it says adds nothing to how the log has failed
 	}
-	return l.writing == nil
+	return true
+}
+
+// warnEvery bounds the lines about logs that cannot give way properly: where descriptors or the disk are short, all of them cannot.
+const warnEvery = 10 * time.Second
+
+func (s *Files) mayWarn(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if since := now.Sub(s.warned); since >= 0 && since < warnEvery {
+		return false
+	}
+	s.warned = now
+	return true
 }
 
 // shedAtOnce is how many files are closed where the process has no descriptor left: more than one, because others are looking for one too.
