@@ -19,15 +19,20 @@ import (
 func TestDescriptorsAreShared(t *testing.T) {
 	for limit, want := range map[uint64][2]int{
 		0:              {16, 1},
-		100:            {50, 75},
-		1024:           {512, 768},
-		3000:           {1500, 2250},
-		1 << 19:        {1 << 18, 3 << 17},
-		math.MaxUint64: {1 << 19, math.MaxInt},
+		100:            {38, 50},
+		1024:           {384, 512},
+		3000:           {1125, 1500},
+		1 << 19:        {3 << 16, 1 << 18},
+		math.MaxUint64: {3 << 17, math.MaxInt},
 	} {
 		d := limitedTo(limit)
 		if got := [2]int{d.logs(), d.connections()}; got != want {
 			t.Errorf("%d: %d for logs, %d connections, want %v", limit, got[0], got[1], want)
+		}
+	}
+	for limit := 64; limit < anyNumber; limit += 1 + limit/64 {
+		if d := limitedTo(uint64(limit)); d.logs()+d.connections() > limit-limit/8 {
+			t.Errorf("%d: %d for logs and %d connections leave less than an eighth", limit, d.logs(), d.connections())
 		}
 	}
 	if d := processDescriptors(); d.limit < 3 {

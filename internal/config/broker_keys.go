@@ -144,7 +144,7 @@ var coreKeys = []*Key{
 	topicDefault("log.segment.delete.delay.ms", "file.delete.delay.ms"),
 	{
 		Name: "max.connections", Kind: Int, Default: "2147483647", check: integer(32, 1, maxInt), Dynamic: true, bind: func(b *Broker) any { return &b.MaxConnections },
-		Doc: "The most client connections at one time; further ones are closed at once. Three quarters of the process's file descriptors at most (docs/metrics.md).",
+		Doc: "The most client connections at one time; further ones are closed at once. Half of the process's file descriptors at most (docs/metrics.md).",
 	},
 	{
 		Name: "max.incremental.fetch.session.cache.slots", Kind: Int, Default: "1000", check: integer(32, 0, maxInt), bind: func(b *Broker) any { return &b.FetchSessionSlots },
