@@ -19,7 +19,7 @@ import (
 type limits struct {
 	requestBytes   int32         // socket.request.max.bytes
 	queuedBytes    int64         // queued.max.request.bytes: frames being read or handled, all connections together
-	connections    int           // that the process can have
+	connections    int           // that the process has descriptors for
 	idle           time.Duration // connections.max.idle.ms
 	queuedRequests int           // per connection: read and not yet handled, or handled and not yet written
 }
@@ -134,14 +134,18 @@ func (s *server) admit(nc net.Conn, d *door) {
 	}()
 }
 
-// fullLocked names the key that keeps an address from one more connection, and what it says.
+// ofDescriptors is what the log calls the process's limit, which no key sets.
+const ofDescriptors = "file.descriptors.for.connections"
+
+// fullLocked names what keeps an address from one more connection, a key or the process's descriptors, and how many it allows.
 func (s *server) fullLocked(from netip.Addr) (key string, limit int) {
 	all, ofAddress := s.limits.connections, s.limits.connections
 	if s.most != nil {
 		all, ofAddress = s.most(from)
-		all = min(all, s.limits.connections)
 	}
 	switch {
+	case s.limits.connections < all && len(s.conns) >= s.limits.connections:
+		return ofDescriptors, s.limits.connections
 	case len(s.conns) >= all:
 		return "max.connections", all
 	case s.from[from] >= ofAddress:

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -375,6 +377,37 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 	defer b.server.mu.Unlock()
 	if len(b.server.from) != 0 {
 		t.Errorf("still counted: %v", b.server.from)
+	}
+}
+
+// TestFullNamesWhatLimits: a key is named only where it is the configuration that keeps a connection out.
+func TestFullNamesWhatLimits(t *testing.T) {
+	at := netip.MustParseAddr("10.0.0.1")
+	for _, tc := range []struct {
+		process, all, ofAddress, open int
+		key                           string
+		limit                         int
+	}{
+		{process: 3, all: math.MaxInt32, ofAddress: math.MaxInt32, open: 2},
+		{process: 3, all: math.MaxInt32, ofAddress: math.MaxInt32, open: 3, key: ofDescriptors, limit: 3},
+		{process: 3, all: 2, ofAddress: math.MaxInt32, open: 2, key: "max.connections", limit: 2},
+		{process: 3, all: 3, ofAddress: math.MaxInt32, open: 3, key: "max.connections", limit: 3},
+		{process: math.MaxInt, all: 3, ofAddress: math.MaxInt32, open: 3, key: "max.connections", limit: 3},
+		{process: 3, all: math.MaxInt32, ofAddress: 2, open: 2, key: "max.connections.per.ip", limit: 2},
+		{process: 3, all: 5, ofAddress: 4, open: 4, key: ofDescriptors, limit: 3}, // lowered, or all of them at once
+	} {
+		l := defaultLimits()
+		l.connections = tc.process
+		s := newServer(nil, l, slog.New(slog.DiscardHandler))
+		s.most = func(netip.Addr) (int, int) { return tc.all, tc.ofAddress }
+		for range tc.open {
+			s.conns[new(conn)] = struct{}{}
+		}
+		s.from[at] = tc.open
+		if key, limit := s.fullLocked(at); key != tc.key || limit != tc.limit {
+			t.Errorf("%+v: %q at %d", tc, key, limit)
+		}
+		s.cancel()
 	}
 }
 
