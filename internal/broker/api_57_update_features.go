@@ -20,8 +20,9 @@ func (b *Broker) handleUpdateFeatures(_ context.Context, c *conn, req *kmsg.Upda
 	}
 	var results []kmsg.UpdateFeaturesResponseResult
 	var refused error
+	var changed map[string]int16
 	err := b.features.update(func(level func(feature) int16) (map[string]int16, error) {
-		changed := make(map[string]int16)
+		changed = make(map[string]int16)
 		for i := range req.FeatureUpdates {
 			u := &req.FeatureUpdates[i]
 			f, err := judgeFeature(u, req.Version, level)
@@ -48,9 +49,9 @@ func (b *Broker) handleUpdateFeatures(_ context.Context, c *conn, req *kmsg.Upda
 		b.log.Error("changing the levels of features", "err", err)
 		resp.ErrorCode, resp.ErrorMessage = errStorage, kmsg.StringPtr("the levels could not be kept")
 		return resp, nil
-	case len(results) > 0 && !req.ValidateOnly:
-		for _, u := range req.FeatureUpdates {
-			b.log.Info("feature updated", "feature", u.Feature, "level", u.MaxVersionLevel, "client", c.clientID, "peer", c.peer)
+	case !req.ValidateOnly:
+		for name, level := range changed {
+			b.log.Info("feature updated", "feature", name, "level", level, "client", c.clientID, "peer", c.peer)
 		}
 	}
 	resp.Results = results // of which version 2 tells nothing

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -68,6 +70,35 @@ func TestFeaturesAreLowered(t *testing.T) {
 	req.Groups = []string{"nobody"}
 	if got := gatedCode(t, c, req); got != errGroupIDNotFound {
 		t.Errorf("ConsumerGroupDescribe with the feature on: %d", got)
+	}
+}
+
+// TestOnlyChangesOfFeaturesAreLogged: a level that is asked for and there already is no change; nor is what is only judged, or refused.
+func TestOnlyChangesOfFeaturesAreLogged(t *testing.T) {
+	logs := new(logLines)
+	b := startBroker(t, t.TempDir(), func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(logs, nil)) })
+	c := b.raw(t)
+	ask := func(validateOnly bool, updates ...kmsg.UpdateFeaturesRequestFeatureUpdate) {
+		req := kmsg.NewPtrUpdateFeaturesRequest()
+		req.SetVersion(1)
+		req.ValidateOnly, req.FeatureUpdates = validateOnly, updates
+		c.ask(t, req)
+	}
+	group := kmsg.UpdateFeaturesRequestFeatureUpdate{Feature: featureGroup, MaxVersionLevel: 0, UpgradeType: 2}
+	share := kmsg.UpdateFeaturesRequestFeatureUpdate{Feature: featureShare, MaxVersionLevel: 2, UpgradeType: upgrade} // where it is
+	ask(true, group, share)
+	ask(false, share)
+	ask(false, group, kmsg.UpdateFeaturesRequestFeatureUpdate{Feature: "nothing", MaxVersionLevel: 1, UpgradeType: upgrade})
+	ask(false, group, share)
+	ask(false, group)
+	var lines []string
+	for _, line := range logs.lines() {
+		if strings.Contains(line, "feature updated") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "feature="+featureGroup+" level=0") {
+		t.Errorf("logged %q", lines)
 	}
 }
 
