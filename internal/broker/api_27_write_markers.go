@@ -17,7 +17,7 @@ func (b *Broker) handleWriteTxnMarkers(ctx context.Context, c *conn, req *kmsg.W
 	for i := range req.Markers {
 		m := &req.Markers[i]
 		out := kmsg.WriteTxnMarkersResponseMarker{ProducerID: m.ProducerID}
-		mark := marker{txn.Producer{ID: m.ProducerID, Epoch: m.ProducerEpoch}, m.Committed, m.CoordinatorEpoch}
+		mark := marker{txn.Producer{ID: m.ProducerID, Epoch: m.ProducerEpoch}, m.Committed, m.CoordinatorEpoch, txn.Version(m.TransactionVersion) >= txn.V2}
 		for _, t := range m.Topics {
 			ot := kmsg.WriteTxnMarkersResponseMarkerTopic{Topic: t.Topic}
 			for _, n := range t.Partitions {

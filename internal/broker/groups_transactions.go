@@ -31,7 +31,7 @@ func (c *groupCoordinator) endTransaction(m *marker) (int64, error) {
 	if err := c.ready(); err != nil {
 		return 0, err
 	}
-	end, err := c.append(m.batch(c.now()))
+	end, err := m.appendTo(c.log, c.now())
 	if err != nil {
 		return 0, err
 	}

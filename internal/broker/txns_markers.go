@@ -16,10 +16,21 @@ type marker struct {
 	producer         txn.Producer
 	commit           bool
 	coordinatorEpoch int32
+	newer            bool // its epoch must be newer than that of the records it ends
 }
 
 func (m *marker) batch(now time.Time) []byte {
 	return batch.AppendMarker(nil, now.UnixMilli(), m.producer.ID, m.producer.Epoch, m.commit, m.coordinatorEpoch)
+}
+
+func (m *marker) appendTo(log stateLog, now time.Time) (end int64, err error) {
+	var info partlog.AppendInfo
+	if m.newer {
+		info, err = log.AppendVerified(m.batch(now), partlog.Internal, partlog.NewerMarker)
+	} else {
+		info, err = log.Append(m.batch(now), partlog.Internal)
+	}
+	return info.LastOffset + 1, err
 }
 
 // markRetry is how long a partition that did not take its marker is left alone.
@@ -43,7 +54,7 @@ func (c *txnCoordinator) finish(id string, m txn.Markers, a txnAnswer, replies [
 				return
 			}
 		}
-		w := markerWork{c: c, id: id, marker: marker{m.Producer, m.Commit, c.log.LeaderEpoch()}, left: m.Partitions}
+		w := markerWork{c: c, id: id, marker: marker{producer: m.Producer, commit: m.Commit, coordinatorEpoch: c.log.LeaderEpoch()}, left: m.Partitions}
 		for first := true; ; first = false {
 			w.append(ctx)
 			if first {
@@ -140,6 +151,5 @@ func (b *Broker) appendMarker(ctx context.Context, p *partition, m *marker) (end
 	if p.tp.Topic == offsetsTopic {
 		return b.groups.endTransaction(ctx, p.tp.Partition, m)
 	}
-	info, err := p.log.Append(m.batch(b.now()), partlog.Internal)
-	return info.LastOffset + 1, err
+	return m.appendTo(p.log, b.now())
 }

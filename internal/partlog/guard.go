@@ -1,12 +1,22 @@
 package partlog
 
-import "github.com/rewind-kafka/rewind/internal/producerstate"
+import (
+	"fmt"
+	"math"
+
+	"github.com/rewind-kafka/rewind/internal/producerstate"
+)
 
 // Guard says when a transaction was looked at: it is where the log ended then. Between a coordinator's word that a transaction is open and the append that
 // relies on it, the transaction may end, marker and all; the batch would then begin a transaction that nobody ever ends.
 type Guard int64
 
-const unguarded Guard = -1
+const (
+	unguarded Guard = -1
+	// NewerMarker is for markers of coordinators that raise a producer's epoch with each transaction's end: ErrInvalidProducerEpoch if it is still that of
+	// the open transaction, unless it is the last there is. So a marker that is late cannot end the transaction after its own.
+	NewerMarker Guard = -2
+)
 
 // Guard tells whether this incarnation of a producer has a transaction open in this log. If not, the coordinator is to be asked, and what it says is good for
 // an AppendVerified with the guard.
@@ -29,6 +39,12 @@ func (l *Log) checkGuard(batches []checked, g Guard) error {
 	}
 	for i := range batches {
 		b := &batches[i]
+		if g == NewerMarker {
+			if b.marker && b.ProducerEpoch != math.MaxInt16 && l.producers.InTransaction(b.ProducerID, b.ProducerEpoch) {
+				return fmt.Errorf("%w: producer %d, the records that the marker ends have its epoch %d", ErrInvalidProducerEpoch, b.ProducerID, b.ProducerEpoch)
+			}
+			continue
+		}
 		if b.IsTransactional() && !b.IsControl() && !l.producers.InTransaction(b.ProducerID, b.ProducerEpoch) && l.producers.MarkedSince(b.ProducerID, int64(g)) {
 			return ErrUnverified
 		}
