@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/txn"
+	"github.com/rewind-kafka/rewind/internal/producerstate"
 )
 
 // WriteTxnMarkers, versions 1 and 2: what coordinators of other brokers send, and tools that end a transaction whose coordinator has forgotten it.
@@ -39,7 +41,7 @@ func (b *Broker) handleWriteTxnMarkers(ctx context.Context, c *conn, req *kmsg.W
 }
 
 // unknownVersion is what a leader's marker may not say of its transaction: it is Apache Kafka's for "not known", which its followers use. All other numbers mean
-// something, negative ones that the epoch may be that of the records.
+// something, negative ones that the epoch may be that of the records. That a newer producer has written is told before.
 const unknownVersion = -1
 
 func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marker, version int8) int16 {
@@ -48,14 +50,14 @@ func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marke
 		return errUnknownTopicOrPartition
 	}
 	switch {
+	case m.producer.ID < 0, m.producer.Epoch == -1:
+		return errUnknown // nobody has such an id or epoch, and so no transaction that might end
+	case version == unknownVersion && fenced(p, m.producer):
+		return errInvalidProducerEpoch
 	case version == unknownVersion:
-		return errUnknown // before anything is asked of its epochs
-	case m.producer.ID < 0:
-		return errUnknown // nobody has such an id, and so no transaction that might end
+		return errUnknown
 	case m.producer.Epoch < -1:
 		return errInvalidProducerEpoch
-	case m.producer.Epoch < 0:
-		return errUnknown
 	}
 	end, err := b.appendMarker(ctx, p, &m)
 	if err == nil && b.config().AcksAllSync {
@@ -68,4 +70,9 @@ func (b *Broker) writeMarker(ctx context.Context, tp txn.TopicPartition, m marke
 		return code // of the coordinator whose log it is
 	}
 	return appendError(err)
+}
+
+// fenced tells whether the partition knows of a newer incarnation of the producer.
+func fenced(p *partition, of txn.Producer) bool {
+	return slices.ContainsFunc(p.log.Producers(), func(e producerstate.SnapshotEntry) bool { return e.ProducerID == of.ID && e.Epoch > of.Epoch })
 }

@@ -56,6 +56,12 @@ func TestMarkerVersionsAsApacheKafka(t *testing.T) {
 			}
 			s.markers(fmt.Sprintf("of versions %v", versions), all...)
 		}
+		for _, coordinator := range []int32{4, 5} {
+			for _, epoch := range []int16{math.MinInt16, -2, -1, 0, 1, 2, 3, 4} {
+				m := s.markerOf(txn.Producer{ID: p.ID, Epoch: epoch}, -1, coordinator, "t", 0)
+				s.markers(fmt.Sprintf("of version -1, epoch %d after 2, coordinator %d", epoch, coordinator), m)
+			}
+		}
 	})
 }
 
