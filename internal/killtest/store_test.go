@@ -158,10 +158,16 @@ const convergeLimit = 90 * time.Second
 // converge waits until store and metadata agree, nothing is left half done, and of the tiered topics everything but the active segment is remote only.
 func (l *load) converge(topics ...string) map[remotestorage.UUID]remotestorage.RemoteLogSegmentMetadata {
 	l.t.Helper()
+	return l.convergeWithout(nil, topics...)
+}
+
+// convergeWithout waits for the end of deletions as well: of what is gone nothing is recorded.
+func (l *load) convergeWithout(gone []string, topics ...string) map[remotestorage.UUID]remotestorage.RemoteLogSegmentMetadata {
+	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.ctx, convergeLimit)
 	defer cancel()
 	for {
-		segments, wrong, err := l.judgeStore(ctx, topics)
+		segments, wrong, err := l.judgeStore(ctx, gone, topics)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -177,7 +183,7 @@ func (l *load) converge(topics ...string) map[remotestorage.UUID]remotestorage.R
 	}
 }
 
-func (l *load) judgeStore(ctx context.Context, topics []string) (map[remotestorage.UUID]remotestorage.RemoteLogSegmentMetadata, []string, error) {
+func (l *load) judgeStore(ctx context.Context, gone, topics []string) (map[remotestorage.UUID]remotestorage.RemoteLogSegmentMetadata, []string, error) {
 	// Metadata that is read while the store goes on differs from it; then the next look tells.
 	segments, err := l.recorded(ctx)
 	if err != nil {
@@ -190,6 +196,9 @@ func (l *load) judgeStore(ctx context.Context, topics []string) (map[remotestora
 	wrong := checkStore(segments, objects, strangers)
 	copied := map[place]int64{}
 	for _, md := range segments {
+		if slices.Contains(gone, md.Topic) {
+			wrong = append(wrong, fmt.Sprintf("segment %s is recorded of a topic that was deleted", md.RemoteLogSegmentID))
+		}
 		p := place{md.Topic, md.Partition}
 		copied[p] = max(copied[p], md.EndOffset)
 	}

@@ -14,7 +14,10 @@ var (
 	topicsHash = regexp.MustCompile(`"metadataHash":-?[\dN]+`)
 	shareTopic = regexp.MustCompile(`\{"topicId":"ID","topicName":"\w+"[^}]*\}(,\{"topicId":"ID","topicName":"\w+"[^}]*\})+`)
 	chance     = regexp.MustCompile(`"groupId":"(pattern|release)-crew"`) // some of what these groups have comes more than once, in batches as they come
-	shareError = regexp.MustCompile(`Error: .*`)
+	// A streams group whose internal topics are being made may, or may not, be assigned nothing meanwhile.
+	streamsUnassigned = regexp.MustCompile(`"type":"20".*"assignmentEpoch":2,|"type":"2[12]".*"activeTasks":\[\]`)
+	streamsBefore     = regexp.MustCompile(`("type":"22".*"previousMemberEpoch":)\d+`)
+	shareError        = regexp.MustCompile(`Error: .*`)
 )
 
 // groupState takes out of a record of the groups' coordinator what is another one each time. It is false for one that says nothing.
@@ -30,7 +33,8 @@ func groupState(record string) (string, bool) {
 		slices.Sort(all)
 		return strings.Join(all, ",")
 	})
-	if chance.MatchString(record) {
+	record = streamsBefore.ReplaceAllString(record, "${1}N")
+	if chance.MatchString(record) || streamsUnassigned.MatchString(record) {
 		return "", false
 	}
 	// Ours says that nothing is left of a share group before it takes it away.
