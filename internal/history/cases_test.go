@@ -95,7 +95,7 @@ func TestCase10_NothingIsFetchedTwice(t *testing.T) {
 	for _, s := range p.segs {
 		total += len(s.data)
 	}
-	if s := d.Stats(); s.RangeBytes != int64(total) || s.DirectBytes != int64(total) {
+	if s := d.counted(int64(total)); s.RangeBytes != int64(total) || s.DirectBytes != int64(total) {
 		t.Errorf("%d bytes in history, %+v", total, s)
 	}
 }

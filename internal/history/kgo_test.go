@@ -62,6 +62,15 @@ func newClient(t *testing.T, b *fakeBroker, d *testDialer, opts ...kgo.Opt) *kgo
 	return c
 }
 
+// counted waits until so many bytes were read directly: an answer counts once it is written, which is after its last record was taken, and not if the client has gone by then.
+func (d *testDialer) counted(direct int64) testStats {
+	s := d.Stats()
+	for deadline := time.Now().Add(time.Minute); s.DirectBytes < direct && time.Now().Before(deadline); s = d.Stats() {
+		time.Sleep(time.Millisecond)
+	}
+	return s
+}
+
 // consumed checks, record by record, that each partition's offsets come once, in order and with the right content.
 type consumed struct {
 	t    *testing.T
@@ -123,7 +132,7 @@ func TestKgoReadsHistoryDirectly(t *testing.T) {
 	client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	c := newConsumed(t, 1000)
 	c.until(client, map[int32]int64{0: end})
-	s := d.Stats()
+	s := d.counted(3 * 40 * 10 * 1000)
 	t.Logf("%+v", s)
 	if s.Fallbacks > 0 || s.DirectBytes < 3*40*10*1000 {
 		t.Errorf("not read directly: %+v", s)
@@ -153,7 +162,7 @@ func TestManyPartitions(t *testing.T) {
 			d := newDialer(t, dialOptions{MemoryBudget: 8 << 20})
 			client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 			newConsumed(t, 500).until(client, ends)
-			if s := d.Stats(); s.DirectBytes < 50*2*5*10*500 || s.Fallbacks > 0 {
+			if s := d.counted(50 * 2 * 5 * 10 * 500); s.DirectBytes < 50*2*5*10*500 || s.Fallbacks > 0 {
 				t.Errorf("%+v", s)
 			}
 		})

@@ -275,6 +275,7 @@ func TestLocationsAreGrantedInPieces(t *testing.T) {
 	}
 	client := newClient(t, b, nil, kgo.Dialer(toGateway), kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	newConsumed(t, 1000).until(client, map[int32]int64{0: end})
+	library.counted(total)
 	client.Close()
 	now, locations := h.so()
 	for _, l := range locations {
@@ -381,6 +382,7 @@ func TestLibraryFallsBackToGateway(t *testing.T) {
 	}
 	client := newClient(t, b, nil, kgo.Dialer(toGateway), kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxPartitionBytes(50_000))
 	newConsumed(t, 1000).until(client, map[int32]int64{0: end})
+	gateway.counted(int64(remoteBytes(p)))
 	client.Close()
 	local := localBytes(p)
 	// The local log may come a second time, in answer to a question for the location of what follows the last segment.

@@ -38,7 +38,7 @@ func TestConsumersShareChunks(t *testing.T) {
 			chunks += (len(s.data) + 64<<10 - 1) / (64 << 10)
 		}
 	}
-	if s := d.Stats(); s.DirectBytes != int64(consumers*past) || s.RangeBytes != int64(past) || r.count(&r.gets) != chunks {
+	if s := d.counted(int64(consumers * past)); s.DirectBytes != int64(consumers*past) || s.RangeBytes != int64(past) || r.count(&r.gets) != chunks {
 		t.Errorf("%d GETs for %d chunks; %d bytes of history; %+v", r.count(&r.gets), chunks, past, s)
 	}
 	h.mu.Lock()
