@@ -110,12 +110,9 @@ func (b *Broker) keepOffsets() error {
 	// Held from looking to writing: else an older look might be written after a newer one, and take a log start back that was confirmed to a client.
 	b.checkpointing.Lock()
 	defer b.checkpointing.Unlock()
-	offsets := make(map[logdir.TopicPartition]partlog.Offsets)
 	parts := b.logs.all()
-	for _, p := range parts {
-		offsets[checkpointKey(p)] = p.log.Offsets()
-	}
-	if err := b.writeCheckpoints(offsets); err != nil {
+	offsets, err := b.writeOffsets(parts)
+	if err != nil {
 		return err
 	}
 	var errs []error
@@ -127,11 +124,38 @@ func (b *Broker) keepOffsets() error {
 	return errors.Join(errs...)
 }
 
+// writeOffsets writes the bounds of these logs, which are all that there are, and gives them. b.checkpointing is held.
+func (b *Broker) writeOffsets(parts []*partition) (map[logdir.TopicPartition]partlog.Offsets, error) {
+	offsets := make(map[logdir.TopicPartition]partlog.Offsets, len(parts))
+	for _, p := range parts {
+		offsets[checkpointKey(p)] = p.log.Offsets()
+	}
+	return offsets, b.writeCheckpoints(offsets)
+}
+
+// forgetCheckpoints takes out of the node's checkpoints what they say of a topic that is gone, so that a start after a crash does not take it for what is known of the
+// next one of that name: it would throw away what lies below the old log start. b.changing is held, so the topic does not come back meanwhile.
+func (b *Broker) forgetCheckpoints(topic string) error {
+	b.checkpointing.Lock()
+	defer b.checkpointing.Unlock()
+	if !b.checkpointed[topic] {
+		return nil
+	}
+	_, err := b.writeOffsets(b.logs.all())
+	return err
+}
+
+// writeCheckpoints: b.checkpointing is held.
 func (b *Broker) writeCheckpoints(offsets map[logdir.TopicPartition]partlog.Offsets) error {
+	topics := make(map[string]bool)
+	for k := range offsets {
+		topics[k.Topic], b.checkpointed[k.Topic] = true, true // with an error some files may have it
+	}
 	recovery, starts, high := checkpointMaps(offsets)
 	err := errors.Join(b.dir.WriteRecoveryPoints(recovery), b.dir.WriteLogStartOffsets(starts), b.dir.WriteHighWatermarks(high))
 	if err != nil {
 		return fmt.Errorf("writing checkpoints: %w", err)
 	}
+	b.checkpointed = topics
 	return nil
 }

@@ -78,8 +78,9 @@ type Broker struct {
 	// changing is held while the set of topics or their configurations change, so that registry and logs change together.
 	changing sync.Mutex
 
-	// checkpointing is held while the logs' bounds are read and written down.
+	// checkpointing is held while the logs' bounds are read and written down. checkpointed are the topics that the checkpoints may have something of.
 	checkpointing sync.Mutex
+	checkpointed  map[string]bool
 
 	// altering is held while a client's change of a configuration is read, judged, written down and put in force: one at a time.
 	altering sync.Mutex
@@ -293,7 +294,10 @@ func (b *Broker) close() error {
 		// What could not be closed is recovered at the next start, which it needs the absent marker for.
 		return errors.Join(err, b.dir.Close())
 	}
-	if err := b.writeCheckpoints(offsets); err != nil {
+	b.checkpointing.Lock()
+	err = b.writeCheckpoints(offsets)
+	b.checkpointing.Unlock()
+	if err != nil {
 		return errors.Join(err, b.dir.Close())
 	}
 	return errors.Join(b.dir.MarkClean(), b.dir.Close())

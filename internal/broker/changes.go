@@ -27,6 +27,12 @@ func (b *Broker) createTopic(t topics.Topic) (topics.Topic, error) {
 	}
 	b.changing.Lock()
 	defer b.changing.Unlock()
+	if err := b.topics.Check(t.Name); err != nil {
+		return topics.Topic{}, err
+	}
+	if err := b.forgetCheckpoints(t.Name); err != nil {
+		return topics.Topic{}, err
+	}
 	t, err := b.topics.Create(t)
 	if err != nil {
 		return topics.Topic{}, err

@@ -229,6 +229,12 @@ func (b *Broker) readCheckpoints() (checkpoints, error) {
 	if c.logStart, err = b.dir.LogStartOffsets(); err != nil {
 		return c, fmt.Errorf("reading log starts: %w", err)
 	}
+	b.checkpointed = make(map[string]bool)
+	for _, m := range []map[logdir.TopicPartition]int64{c.recovery, c.logStart} {
+		for k := range m {
+			b.checkpointed[k.Topic] = true
+		}
+	}
 	return c, nil
 }
 
