@@ -20,7 +20,7 @@ func differences() []difference {
 		diff(14, `InstanceID=empty`, anything+`UNKNOWN_MEMBER_ID`+anything, anything, instance),
 		diff(24, `^Transactions=(null|empty)`, `silent`, anything, "an AddPartitionsToTxn without transactions"),
 		diff(27, `^Markers\[0\]\.ProducerID=-`, anything, anything+`UNKNOWN_SERVER_ERROR`+anything, "a marker of a negative producer id"),
-		diff(27, `twice the same`, nowhere+`|silent|`+anything, anything, "one topic twice in WriteTxnMarkers"),
+		diff(27, `(Topics|Partitions)=twice the same`, `silent`, anything, "one partition twice in a marker of WriteTxnMarkers"),
 		diff(29, `(ResourceType|ResourcePatternType|Operation|PermissionType)=`, `closed|ErrorCode=ok`, anything+`INVALID_REQUEST`+anything, meaningless),
 		diff(30, anything, `closed|`+anything+`UNKNOWN_SERVER_ERROR`+anything, anything+`INVALID_REQUEST`+anything, meaningless),
 		diff(31, anything, `closed|`+anything+`Results\.ErrorCode=ok`+anything, anything+`INVALID_REQUEST`+anything, meaningless),
