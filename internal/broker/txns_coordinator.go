@@ -128,6 +128,7 @@ func (c *txnCoordinator) settle(id string, t *txn.Transaction, o txn.Output) {
 	if err != nil {
 		c.logger.Error("writing to the log of transactions", "transactional.id", id, "partition", c.number, "err", err)
 		replyAll(t.Failed(o, txn.ErrNotAvailable), txnAnswer{})
+		c.setTimer(id, t, c.now().Add(timeoutRetry))
 		c.forget(id, t)
 		return
 	}
@@ -146,9 +147,20 @@ func (c *txnCoordinator) settle(id string, t *txn.Transaction, o txn.Output) {
 	} else {
 		replyAll(o.Replies, a)
 	}
-	at, ok := t.Deadline()
-	c.timers.set(id, at, ok)
+	c.setTimer(id, t, time.Time{})
 	c.forget(id, t)
+}
+
+// timeoutRetry is after how long a transaction whose abort could not be written is looked at again, if it has timed out: the disk may have room by then.
+const timeoutRetry = 5 * time.Second
+
+// setTimer has a transaction looked at when it times out, but not before a time.
+func (c *txnCoordinator) setTimer(id string, t *txn.Transaction, notBefore time.Time) {
+	at, ok := t.Deadline()
+	if at.Before(notBefore) {
+		at = notBefore
+	}
+	c.timers.set(id, at, ok)
 }
 
 // forget drops an id of which nothing is to be remembered.
@@ -207,8 +219,7 @@ func (c *txnCoordinator) loaded() {
 			c.ending[id] = make(chan struct{})
 			c.finish(id, *m, txnAnswer{end: end}, nil)
 		}
-		at, ok := t.Deadline()
-		c.timers.set(id, at, ok)
+		c.setTimer(id, t, time.Time{})
 		c.forget(id, t)
 	}
 }

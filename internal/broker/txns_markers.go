@@ -36,23 +36,18 @@ func (m *marker) appendTo(log stateLog, now time.Time) (end int64, err error) {
 // markRetry is how long a partition that did not take its marker is left alone.
 const markRetry = 100 * time.Millisecond
 
+// decisionRetry is how long the log of transactions is left alone after it could not take, or not sync, what must get there in the end.
+const decisionRetry = time.Second
+
 // finish completes a prepared transaction in a goroutine of its own. Its replies are sent once the markers can be read: who is told that a transaction is
-// committed will find it. A partition that does not take its marker holds up the end, not the answer: the transaction is decided.
+// committed will find it. A partition that does not take its marker holds up the end, not the answer: the transaction is decided. What cannot be written or synced is
+// tried again until the coordinators close, for nobody else would: a full disk, or no descriptor left, is no reason to leave a transaction open for good.
 func (c *txnCoordinator) finish(id string, m txn.Markers, a txnAnswer, replies []txn.Reply) {
 	c.s.done.Go(func() {
 		ctx := c.ctx
-		if c.config().AcksAllSync {
-			// A marker must not outlive the record that decides the transaction.
-			if err := c.log.Sync(ctx, a.end); err != nil {
-				if ctx.Err() == nil {
-					c.logger.Error("syncing the log of transactions", "transactional.id", id, "err", err)
-				}
-				for i := range replies {
-					replies[i].Result = txn.Refused(replies[i].Result, txn.ErrNotAvailable)
-				}
-				replyAll(replies, txnAnswer{})
-				return
-			}
+		replies, ok := c.lasting(ctx, id, a.end, replies)
+		if !ok {
+			return
 		}
 		w := markerWork{c: c, id: id, marker: marker{producer: m.Producer, commit: m.Commit, coordinatorEpoch: c.log.LeaderEpoch()}, left: m.Partitions}
 		for first := true; ; first = false {
@@ -64,16 +59,64 @@ func (c *txnCoordinator) finish(id string, m txn.Markers, a txnAnswer, replies [
 			if len(w.left) == 0 {
 				break
 			}
-			select {
-			case <-time.After(markRetry):
-			case <-ctx.Done():
+			if !pause(ctx, markRetry) {
 				return
 			}
 		}
-		if err := c.do(ctx, func() { c.step(id, false, txn.Complete{Producer: m.Producer}) }); err != nil && ctx.Err() == nil {
-			c.logger.Error("completing a transaction", "transactional.id", id, "err", err)
-		}
+		c.complete(ctx, id, m.Producer)
 	})
+}
+
+// lasting waits until the record that decides a transaction is on stable storage, as far as the configuration asks for it: a marker must not outlive it. Those who wait are
+// told of the first failure, and there is nobody left to reply to then. It is false if the coordinators are closing.
+func (c *txnCoordinator) lasting(ctx context.Context, id string, end int64, replies []txn.Reply) ([]txn.Reply, bool) {
+	for failed := false; c.config().AcksAllSync; failed = true {
+		err := c.log.Sync(ctx, end)
+		if err == nil {
+			break
+		}
+		if !failed {
+			if ctx.Err() == nil {
+				c.logger.Error("syncing the log of transactions; it is tried again", "transactional.id", id, "err", err)
+			}
+			for i := range replies {
+				replies[i].Result = txn.Refused(replies[i].Result, txn.ErrNotAvailable)
+			}
+			replyAll(replies, txnAnswer{})
+			replies = nil
+		}
+		if !pause(ctx, decisionRetry) {
+			return nil, false
+		}
+	}
+	return replies, true
+}
+
+// complete writes down that the markers of a transaction are written.
+func (c *txnCoordinator) complete(ctx context.Context, id string, p txn.Producer) {
+	for {
+		completed := false
+		err := c.wait(ctx, func() {
+			c.step(id, false, txn.Complete{Producer: p})
+			t := c.txns[id]
+			completed = t == nil || t.Describe().Producer != p || t.State() != txn.PrepareCommit && t.State() != txn.PrepareAbort
+		})
+		if err != nil || completed || !pause(ctx, decisionRetry) {
+			return // closing, if not completed: the next start does it
+		}
+	}
+}
+
+// pause waits, and is false if ctx ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // markerWork is one transaction's markers on their way.

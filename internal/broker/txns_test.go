@@ -55,7 +55,7 @@ func (m *marks) take() []string {
 	return got
 }
 
-func txnServiceOn(t *testing.T, m *marks, log *memoryLog) *txnService {
+func txnServiceOn(t *testing.T, m *marks, log stateLog) *txnService {
 	t.Helper()
 	cfg := config.NewBroker()
 	s := newTxnService(func() *config.Broker { return cfg }, time.Now, slog.New(slog.DiscardHandler))
