@@ -97,15 +97,17 @@ func (b *Broker) fetchGroup(ctx context.Context, c *conn, asked *kmsg.OffsetFetc
 func (b *Broker) topicOffsets(c *conn, g *group.Group, asked *kmsg.OffsetFetchRequestGroupTopic, version int16, stable bool) kmsg.OffsetFetchResponseGroupTopic {
 	out := kmsg.OffsetFetchResponseGroupTopic{Topic: asked.Topic, TopicID: asked.TopicID}
 	name, code := asked.Topic, errNone
+	var t topics.Topic
 	if version >= 10 {
-		var t topics.Topic
 		t, code = b.findTopic(c, acl.Describe, "", asked.TopicID, true)
 		name = t.Name
 	} else if !b.allowedTopic(c, acl.Describe, name) {
 		code = errTopicAuthorization
+	} else {
+		t, _ = b.topics.Get(name)
 	}
 	for _, p := range asked.Partitions {
-		out.Partitions = append(out.Partitions, offsetOf(g, group.TopicPartition{Topic: name, Partition: p}, code, stable))
+		out.Partitions = append(out.Partitions, offsetOf(g, group.TopicPartition{Topic: name, Partition: p}, t.ID, code, stable))
 	}
 	return out
 }
@@ -116,27 +118,36 @@ func (b *Broker) allOffsets(c *conn, g *group.Group, version int16, stable bool)
 		return nil
 	}
 	var out []kmsg.OffsetFetchResponseGroupTopic
-	last := ""
+	var t topics.Topic
+	last, ok := "", false
 	for _, tp := range g.Offsets() {
 		if !b.allowedTopic(c, acl.Describe, tp.Topic) {
 			continue
 		}
-		if len(out) == 0 || tp.Topic != last {
-			t, ok := b.topics.Get(tp.Topic)
-			if !ok && version >= 10 {
-				continue
-			}
+		if tp.Topic != last {
 			last = tp.Topic
+			t, ok = b.topics.Get(last)
+		}
+		if o, _ := g.Offset(tp); !ok && version >= 10 || ofAnotherTopic(&o, t.ID) {
+			continue
+		}
+		if n := len(out); n == 0 || out[n-1].Topic != tp.Topic {
 			out = append(out, kmsg.OffsetFetchResponseGroupTopic{Topic: tp.Topic, TopicID: t.ID})
 		}
 		ot := &out[len(out)-1]
-		ot.Partitions = append(ot.Partitions, offsetOf(g, tp, errNone, stable))
+		ot.Partitions = append(ot.Partitions, offsetOf(g, tp, t.ID, errNone, stable))
 	}
 	return out
 }
 
+// ofAnotherTopic tells whether an offset was committed for a topic that had the name before the one that has it now (zero: none has). A crash may have kept it from being
+// forgotten with its topic, or it was committed at the moment of the deletion.
+func ofAnotherTopic(o *group.Offset, now [16]byte) bool {
+	return o.TopicID != [16]byte{} && now != [16]byte{} && o.TopicID != now
+}
+
 // offsetOf is a committed offset; stable: one that an open transaction may yet change is not to be told (KIP-447).
-func offsetOf(g *group.Group, tp group.TopicPartition, code int16, stable bool) kmsg.OffsetFetchResponseGroupTopicPartition {
+func offsetOf(g *group.Group, tp group.TopicPartition, topic [16]byte, code int16, stable bool) kmsg.OffsetFetchResponseGroupTopicPartition {
 	if g == nil || code != errNone {
 		return noOffset(tp.Partition, code)
 	}
@@ -144,7 +155,7 @@ func offsetOf(g *group.Group, tp group.TopicPartition, code int16, stable bool) 
 		return noOffset(tp.Partition, errUnstableOffsetCommit)
 	}
 	o, ok := g.Offset(tp)
-	if !ok {
+	if !ok || ofAnotherTopic(&o, topic) {
 		return noOffset(tp.Partition, errNone)
 	}
 	return kmsg.OffsetFetchResponseGroupTopicPartition{Partition: tp.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch, Metadata: &o.Metadata}
