@@ -96,7 +96,7 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 		URL:         Scheme + "://" + s.store,
 		Sentinel:    sentinel,
 		Sign:        d.sign,
-		OnClose:     client.Close,
+		OnClose:     client.Close, // which does not reach the transport's idle connections: they end after 90 s
 		NewChecksum: func(int64) bucket.Checksum { return &checksum{Hash32: crc32.New(crc32.MakeTable(crc32.Castagnoli))} },
 	}, nil
 }

@@ -79,15 +79,12 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The last change to the SDK's client, so that this is the transport that it keeps.
-	var transport *http.Transport
-	if c, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
-		cfg.HTTPClient = c.WithTransportOptions(func(t *http.Transport) {
-			bucket.Tune(t)
-			transport = t
-		})
-	}
+	conns := &connections{}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		// The last change to the SDK's client: it has its own dialler by now.
+		if c, ok := o.HTTPClient.(*awshttp.BuildableClient); ok {
+			o.HTTPClient = c.WithTransportOptions(bucket.Tune, conns.track)
+		}
 		o.UsePathStyle = s.pathStyle
 		o.UseAccelerate = s.accelerate
 		o.DisableLogOutputChecksumValidationSkipped = true // a range has no checksum: a line on standard error for each would be one too many
@@ -111,12 +108,7 @@ func open(ctx context.Context, u *url.URL) (*bucket.Store, error) {
 		Sign:        d.sign,
 		NewChecksum: newChecksum,
 		Sweep:       d.sweep,
-		OnClose: func() error {
-			if transport != nil {
-				transport.CloseIdleConnections()
-			}
-			return nil
-		},
+		OnClose:     conns.close,
 	}, nil
 }
 

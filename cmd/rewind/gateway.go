@@ -150,8 +150,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		case err := <-told:
 			return err
 		case <-hup:
-			cfg = c.reload(ctx, cfg, up, past, log)
-			g.SetPolicy(gatewayPolicy(cfg))
+			cfg = c.reload(ctx, cfg, g, up, past, log)
 		}
 	}
 }
@@ -209,27 +208,30 @@ const (
 	heapEvery       = time.Second
 )
 
-// reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was.
-func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {
+// reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was. The
+// policy is in force before anything else is looked at: the kill switch does not wait for a store that does not answer.
+func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, g *gateway.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {
+	next, err := c.configuration()
+	if err == nil {
+		var ignored []string
+		running, ignored = running.Reload(next)
+		g.SetPolicy(gatewayPolicy(running))
+		if len(ignored) > 0 {
+			log.Warn("changed keys that act at the next start only", "keys", ignored)
+		}
+		log.Info("configuration was read again")
+	} else {
+		log.Error("the changed configuration cannot be used; the old one stays in force", "err", err)
+	}
 	if err := up.reload(); err != nil {
 		log.Error("the changed client configuration cannot be used; the old one stays in force", "err", err)
 	}
-	if past.store != nil {
-		if err := past.store.reopen(ctx); err != nil {
+	for _, renew := range past.renew {
+		if err := renew(ctx); err != nil {
 			log.Error("the store cannot be opened anew; it stays as it is", "err", err)
 		}
 	}
-	next, err := c.configuration()
-	if err != nil {
-		log.Error("the changed configuration cannot be used; the old one stays in force", "err", err)
-		return running
-	}
-	reloaded, ignored := running.Reload(next)
-	if len(ignored) > 0 {
-		log.Warn("changed keys that act at the next start only", "keys", ignored)
-	}
-	log.Info("configuration was read again")
-	return reloaded
+	return running
 }
 
 func gatewayPolicy(cfg *config.Gateway) gateway.Policy {

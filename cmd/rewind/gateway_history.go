@@ -27,9 +27,10 @@ import (
 
 // gatewayHistory is what a gateway reads history with. It is closed after the gateway.
 type gatewayHistory struct {
-	options *gateway.History // nil: everything passes through
-	store   *reopened        // nil without a store
-	closers []func() error   // in the order in which they are to be called
+	options *gateway.History              // nil: everything passes through
+	renew   []func(context.Context) error // what a reload opens anew
+	store   *reopened                     // nil without a store whose segments are resolved here
+	closers []func() error                // in the order in which they are to be called
 }
 
 func (h *gatewayHistory) close() error {
@@ -62,14 +63,16 @@ func openGatewayHistory(ctx context.Context, cfg *config.Gateway, up *gatewayUps
 	}
 	h.options = &gateway.History{Read: read, Offer: cfg.LocationEnable, MaxFallbacks: cfg.RemoteReadMaxFallbacks, UpstreamBytes: cfg.FetchResponseMemory}
 	if cfg.Resolve == "upstream" {
-		return h, h.follow(ctx, cfg)
+		return h, h.follow(ctx, cfg, log)
 	}
 	open := func(ctx context.Context) (remotestorage.RemoteStorageManager, io.Closer, error) {
 		return openStorage(ctx, storageOptions{URL: cfg.Store, Layout: cfg.StoreLayout, Prefix: cfg.StorePrefix, Keys: cfg.KeyFiles(), Expiry: cfg.LocationExpiry, Signer: signer}, log)
 	}
-	if h.store, err = newReopened(ctx, open); err != nil {
+	store, err := newRenewed(ctx, log, open)
+	if err != nil {
 		return h, err
 	}
+	h.store, h.renew = &reopened{store}, append(h.renew, store.renew)
 	rsm := gateway.Timed(h.store, gateway.NewStoreMetrics(reg))
 	if far := (distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate}); !far.IsZero() {
 		log.Info("a distance lies before reads from the store", "distance", far.String())
@@ -91,7 +94,7 @@ func openGatewayHistory(ctx context.Context, cfg *config.Gateway, up *gatewayUps
 }
 
 // follow makes a sidecar: upstream says where history lies.
-func (h *gatewayHistory) follow(ctx context.Context, cfg *config.Gateway) error {
+func (h *gatewayHistory) follow(ctx context.Context, cfg *config.Gateway, log *slog.Logger) error {
 	http, err := httpfetcher.New(httpfetcher.Options{AllowedHosts: config.SplitList(cfg.AllowedHosts), AllowedRoots: config.SplitList(cfg.AllowedRoots)})
 	if err != nil {
 		return err
@@ -101,83 +104,21 @@ func (h *gatewayHistory) follow(ctx context.Context, cfg *config.Gateway) error 
 	if cfg.Store == "" {
 		return nil
 	}
-	store, err := openStore(ctx, cfg.Store, nil)
+	var prefix string // the same each time
+	store, err := newRenewed(ctx, log, func(ctx context.Context) (remotestorage.RemoteStorageFetcher, io.Closer, error) {
+		store, err := openStore(ctx, cfg.Store, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		prefix = store.URL
+		return bucket.NewFetcher(bucket.FetcherOptions{Stores: []*bucket.Store{store}}), store, nil
+	})
 	if err != nil {
 		return err
 	}
-	h.closers = append(h.closers, store.Close)
-	own := bucket.NewFetcher(bucket.FetcherOptions{Stores: []*bucket.Store{store}})
-	h.options.Locations.Fetchers = []history.Fetcher{{Prefix: store.URL, Fetcher: own}}
+	h.closers, h.renew = append(h.closers, store.close), append(h.renew, store.renew)
+	h.options.Locations.Fetchers = []history.Fetcher{{Prefix: prefix, Fetcher: reopenedFetcher{store}}}
 	return nil
-}
-
-// reopened is a store that can be opened anew, with credentials as they are by then. What reads from the old one goes on; so the old ones are closed at the end.
-type reopened struct {
-	open func(context.Context) (remotestorage.RemoteStorageManager, io.Closer, error)
-	now  atomic.Pointer[remotestorage.RemoteStorageManager]
-
-	mu      sync.Mutex
-	closers []io.Closer
-}
-
-func newReopened(ctx context.Context, open func(context.Context) (remotestorage.RemoteStorageManager, io.Closer, error)) (*reopened, error) {
-	r := &reopened{open: open}
-	return r, r.reopen(ctx)
-}
-
-func (r *reopened) reopen(ctx context.Context) error {
-	rsm, closer, err := r.open(ctx)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.closers = append(r.closers, closer)
-	r.mu.Unlock()
-	r.now.Store(&rsm)
-	return nil
-}
-
-func (r *reopened) close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var errs []error
-	for _, c := range r.closers {
-		errs = append(errs, c.Close())
-	}
-	r.closers = nil
-	return errors.Join(errs...)
-}
-
-// Ping asks the store whether it is there.
-func (r *reopened) Ping(ctx context.Context) error {
-	if p, ok := (*r.now.Load()).(pinger); ok {
-		return p.Ping(ctx)
-	}
-	return nil
-}
-
-func (r *reopened) CopyLogSegmentData(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, data remotestorage.LogSegmentData) ([]byte, error) {
-	return (*r.now.Load()).CopyLogSegmentData(ctx, md, data)
-}
-
-func (r *reopened) FetchLogSegment(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, start, end int64) (io.ReadCloser, error) {
-	return (*r.now.Load()).FetchLogSegment(ctx, md, start, end)
-}
-
-func (r *reopened) FetchIndex(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata, t remotestorage.IndexType) (io.ReadCloser, error) {
-	return (*r.now.Load()).FetchIndex(ctx, md, t)
-}
-
-func (r *reopened) DeleteLogSegmentData(ctx context.Context, md remotestorage.RemoteLogSegmentMetadata) error {
-	return (*r.now.Load()).DeleteLogSegmentData(ctx, md)
-}
-
-func (r *reopened) GetSignedRemoteLogSegmentLocation(ctx context.Context, id remotestorage.RemoteLogSegmentID, custom []byte) (remotestorage.SignedLocation, error) {
-	return (*r.now.Load()).GetSignedRemoteLogSegmentLocation(ctx, id, custom)
-}
-
-func (r *reopened) RemoteLogSegmentLocation(ctx context.Context, id remotestorage.RemoteLogSegmentID, custom []byte) (string, error) {
-	return (*r.now.Load()).RemoteLogSegmentLocation(ctx, id, custom)
 }
 
 // lateResolver is a resolver that may come later, when the cluster is there. Until then everything is the brokers'.

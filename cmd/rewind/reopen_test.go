@@ -47,12 +47,13 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
 	o := storageOptions{URL: url, Layout: "kafka"}
 	write(storetest.SecretKey + "-of-yesterday")
-	r, err := newReopened(t.Context(), func(ctx context.Context) (remotestorage.RemoteStorageManager, io.Closer, error) {
+	renewed, err := newRenewed(t.Context(), slog.New(slog.DiscardHandler), func(ctx context.Context) (remotestorage.RemoteStorageManager, io.Closer, error) {
 		return openStorage(ctx, o, slog.New(slog.DiscardHandler))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := reopened{renewed}
 	defer func() {
 		if err := r.close(); err != nil {
 			t.Error(err)
@@ -74,7 +75,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 		t.Fatal("the server takes any secret: the test shows nothing")
 	}
 	write(storetest.SecretKey)
-	if err := r.reopen(t.Context()); err != nil {
+	if err := r.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); err != nil {
@@ -87,7 +88,7 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	}
 	defer begun.Close()
 	write("no longer")
-	if err := r.reopen(t.Context()); err != nil {
+	if err := r.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := read(); err == nil {
@@ -98,11 +99,11 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	}
 
 	write(storetest.SecretKey)
-	if err := r.reopen(t.Context()); err != nil {
+	if err := r.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o.URL = "s3://"
-	if err := r.reopen(t.Context()); err == nil {
+	if err := r.renew(t.Context()); err == nil {
 		t.Error("a store without a name was opened")
 	}
 	if err := read(); err != nil {
