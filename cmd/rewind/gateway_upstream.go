@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type gatewayUpstream struct {
 	seeds []string
 	// loaded is read again by reload. Connections of clients follow it; the gateway's own client keeps the principal that it began with.
 	loaded atomic.Pointer[upstream.Client]
+	began  string      // as whom, and how, in the beginning
 	client *kgo.Client // asks for brokers; nil without a principal: the gateway asks by itself then
 }
 
@@ -30,6 +32,7 @@ func newGatewayUpstream(cfg *config.Gateway) (*gatewayUpstream, error) {
 		return nil, err
 	}
 	own := u.loaded.Load()
+	u.began = own.String()
 	if own.SASL() == "" && !own.HasCertificate() {
 		return u, nil
 	}
@@ -38,15 +41,24 @@ func newGatewayUpstream(cfg *config.Gateway) (*gatewayUpstream, error) {
 	return u, err
 }
 
+// errTLSChanged: what is dialled, and what the gateway's own client dials, is made for TLS or without it once.
+var errTLSChanged = errors.New("security.protocol: TLS does not come or go while the gateway runs, it acts at the next start")
+
 // reload reads the file again, and the certificates that it names.
 func (u *gatewayUpstream) reload() error {
 	c, err := upstream.Load(u.file)
 	if err != nil {
 		return err
 	}
+	if before := u.loaded.Load(); before != nil && (before.TLS() == nil) != (c.TLS() == nil) {
+		return fmt.Errorf("client configuration %s: %w", u.file, errTLSChanged)
+	}
 	u.loaded.Store(c)
 	return nil
 }
+
+// renamed tells whether the file names another principal than the one that the gateway began with and keeps.
+func (u *gatewayUpstream) renamed() bool { return u.loaded.Load().String() != u.began }
 
 // options make a client of the gateway's own principal.
 func (u *gatewayUpstream) options() []kgo.Opt {
