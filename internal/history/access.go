@@ -109,7 +109,7 @@ func (a *access) check(ctx context.Context, topic string) error {
 				return ctx.Err()
 			}
 		}
-		err := a.ask(ctx, topic)
+		err := a.askForAll(topic)
 		a.mu.Lock()
 		delete(a.asking, topic)
 		a.mu.Unlock()
@@ -118,6 +118,13 @@ func (a *access) check(ctx context.Context, topic string) error {
 			return err
 		}
 	}
+}
+
+// askForAll does not end with the search that came first: others wait for the answer, and a client that seeks to and fro would have the same asked again each time.
+func (a *access) askForAll(topic string) error {
+	ctx, cancel := context.WithTimeout(a.c.ctx, findDeadline)
+	defer cancel()
+	return a.ask(ctx, topic)
 }
 
 // ask asks the cluster. What it does not say is no.

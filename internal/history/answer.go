@@ -21,6 +21,7 @@ const brokerGrace = time.Second
 
 // demand is one fetch of the client while it is being answered. The tail reader goes on with the last one.
 type demand struct {
+	number    int64 // of the connection's fetches
 	version   int16
 	minBytes  int32
 	maxBytes  int32
@@ -136,8 +137,9 @@ func (c *Conn) fetch(req *kmsg.FetchRequest, version int16, correlationID int32)
 	if code != 0 {
 		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID)
 	}
+	c.fetches++
 	d := &demand{
-		version: version, minBytes: req.MinBytes, maxBytes: req.MaxBytes, isolation: req.IsolationLevel, rack: req.Rack, capable: capable(req),
+		number: c.fetches, version: version, minBytes: req.MinBytes, maxBytes: req.MaxBytes, isolation: req.IsolationLevel, rack: req.Rack, capable: capable(req),
 		deadline: time.Now().Add(time.Duration(req.MaxWaitMillis) * time.Millisecond),
 	}
 	c.sweepNowAndThen()

@@ -46,6 +46,7 @@ type Conn struct {
 	streaming <-chan struct{} // closed when the answer that was streamed last has gone by; nil: none
 	heldUntil time.Time       // the client is throttled
 	mixing    bool            // the last answer was put together
+	fetches   int64           // so many so far
 
 	reading  atomic.Int64 // partitions that are read directly
 	turnOwed atomic.Bool  // one of them is to make room

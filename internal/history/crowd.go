@@ -15,7 +15,7 @@ const (
 	crowdedFor = 10 * time.Second
 	// crowdedOut is how long one waits that the broker is not asked for either.
 	crowdedOut = time.Second
-	// goneFor is how long after a client's last question no place is taken for it.
+	// goneFor is how long after a client's last answer no place is taken for it any more.
 	goneFor = 2 * time.Second
 )
 
@@ -49,7 +49,7 @@ func (p *partition) crowdedLocked() {
 func (p *partition) leave(d *direct) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct != d || time.Since(p.seen) > goneFor {
+	if p.direct != d || p.absentLocked(time.Now()) > goneFor {
 		return true // it has been given up, or its client does not come: it takes nobody's place
 	}
 	p.place = p.place || p.c.h.fallbacks.take()

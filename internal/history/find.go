@@ -32,7 +32,28 @@ var errEnough = fmt.Errorf("enough is read for this client: %w", remote.ErrLocal
 // finding is a search under way for what the client asked.
 type finding struct {
 	question
-	offer bool // the client asked for a location
+	offer  bool // the client asked for a location
+	cancel context.CancelFunc
+}
+
+// searchLocked begins a search, in the place of the one under way.
+func (p *partition) searchLocked(q question, offer bool) {
+	p.endSearchLocked()
+	ctx, cancel := context.WithTimeout(p.c.ctx, findDeadline)
+	f := &finding{q, offer, cancel}
+	p.finding = f
+	p.c.running.Go(func() {
+		defer cancel()
+		p.find(ctx, f)
+	})
+}
+
+// endSearchLocked gives a search up that nobody wants any more: there may be as many as the client has questions, and each could take until findDeadline.
+func (p *partition) endSearchLocked() {
+	if p.finding != nil {
+		p.finding.cancel()
+		p.finding = nil
+	}
 }
 
 // route decides where the client's question goes: to the broker, to the reader that is open, or into a search. It does not block: what a search finds serves this
@@ -45,19 +66,19 @@ func (p *partition) route(d *demand) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := finding{questionOf(p.want, d.committed()), c.h.opts.Offer && d.capable && asksLocation(p)}
+	q, offer := questionOf(p.want, d.committed()), c.h.opts.Offer && d.capable && asksLocation(p)
 	tp, named := c.topic(p.key)
 	if p.direct != nil {
-		if !f.offer && p.goesOnLocked(tp) {
+		if !offer && p.goesOnLocked(tp) {
 			return
 		}
 		p.endLocked()
 	}
-	if h := p.held; h != nil && h.part.Location != nil && (!f.offer || !p.mayReadLocked(tp)) {
+	if h := p.held; h != nil && h.part.Location != nil && (!offer || !p.mayReadLocked(tp)) {
 		p.held = nil // was found for somebody else, as it were
 	}
 	switch {
-	case p.held != nil, p.finding != nil && *p.finding == f:
+	case p.held != nil, p.finding != nil && p.finding.question == q && p.finding.offer == offer:
 		return
 	case named && (!c.h.allows(tp.Topic) || r.Local(tp, p.want.FetchOffset)), !named && c.h.topics.lost(p.key):
 		p.toBrokerLocked()
@@ -66,12 +87,11 @@ func (p *partition) route(d *demand) {
 		p.waits = true
 	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
 		p.queueLocked()
-	case p.served == f.question, time.Now().Before(p.tryAgain), p.left.holds(f.question):
+	case p.served == q, time.Now().Before(p.tryAgain), p.left.holds(q):
 		p.toBrokerLocked()
 	default:
 		p.toBrokerLocked()
-		p.finding = &f
-		c.running.Go(func() { p.find(&f) })
+		p.searchLocked(q, offer)
 	}
 }
 
@@ -82,7 +102,7 @@ func asksLocation(p *partition) bool {
 
 // toBrokerLocked leaves the partition to the broker, as one whose records the broker has on its own disk.
 func (p *partition) toBrokerLocked() {
-	p.finding = nil
+	p.endSearchLocked()
 	p.leaveQueueLocked()
 }
 
@@ -126,9 +146,7 @@ type found struct {
 	location *remotestorage.Location
 }
 
-func (p *partition) find(f *finding) {
-	ctx, cancel := context.WithTimeout(p.c.ctx, findDeadline)
-	defer cancel()
+func (p *partition) find(ctx context.Context, f *finding) {
 	res, err := p.search(ctx, f)
 	p.mu.Lock()
 	if p.finding != f || p.c.ctx.Err() != nil {

@@ -27,7 +27,7 @@ type partition struct {
 	mu     sync.Mutex
 	want   session.Part // as the client asked last
 	demand *demand
-	seen   time.Time // when it did
+	seen   time.Time // when it did, or had its answer
 	// What is true of the partition, by the broker's last word.
 	hw, lso, logStart int64
 	held              *held
@@ -125,7 +125,7 @@ func (p *partition) look(now time.Time) state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case now.Sub(p.seen) > idleAfter:
+	case p.absentLocked(now) > idleAfter:
 		p.closeLocked()
 		return stateGone
 	case p.direct != nil:
@@ -134,6 +134,15 @@ func (p *partition) look(now time.Time) state {
 		return stateFallback
 	}
 	return stateTail
+}
+
+// absentLocked is how long the client has not been here for the partition. It is here as long as its fetch is held, however long it asked to wait: what is done for a fetch
+// must not be done for a partition that was dropped meanwhile, since nobody would close what it opens.
+func (p *partition) absentLocked(now time.Time) time.Duration {
+	if p.demand != nil && !p.demand.read.Load() {
+		return 0
+	}
+	return now.Sub(p.seen)
 }
 
 // ask takes note of what the client wants now, and drops what does not answer that any more.
@@ -272,6 +281,7 @@ func (p *partition) endedLocked(err error) (then func()) {
 func (p *partition) read(limit, directLimit int, whole bool) wire.FetchPartition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.seen = time.Now()
 	if p.waits || p.finding != nil {
 		if tp, ok := p.c.h.topics.known(p.key); ok {
 			p.freshenLocked(tp) // an answer without records is true all the same

@@ -30,7 +30,7 @@ func (f *fallbacks) give() {
 // queueLocked takes a place among those that fall back, or has the partition wait for one: its client gets empty answers until there is one, or until the store
 // is tried again.
 func (p *partition) queueLocked() {
-	p.finding = nil
+	p.endSearchLocked()
 	if p.place {
 		return
 	}

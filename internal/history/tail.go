@@ -45,12 +45,15 @@ type tail struct {
 
 func newTail(c *Conn) *tail { return &tail{c: c, kicked: make(chan struct{}, 1)} }
 
-// kick asks for another look at what is wanted. It does not block.
+// kick asks for another look at what is wanted. It does not block. News of an earlier demand that come late do not take the place of the one that is being answered.
 func (t *tail) kick(d *demand) {
 	t.c.tailing.Do(func() { t.c.running.Go(t.run) })
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.demand, t.going = d, true
+	if t.demand == nil || d.number >= t.demand.number {
+		t.demand = d
+	}
+	t.going = true
 	select {
 	case t.kicked <- struct{}{}:
 	default:

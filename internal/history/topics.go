@@ -82,9 +82,9 @@ func (t *topics) stale(k partKey) bool {
 
 // find completes a partition's topic, and asks the resolver for that.
 func (t *topics) find(ctx context.Context, k partKey) (remotestorage.TopicIDPartition, error) {
-	ctx, cancel := context.WithTimeout(ctx, topicPatience)
+	patient, cancel := context.WithTimeout(ctx, topicPatience)
 	defer cancel()
-	name, id, err := t.resolver.Topic(ctx, k.topic, k.id)
+	name, id, err := t.resolver.Topic(patient, k.topic, k.id)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", resolve.ErrNotReady, err)
 	}
@@ -92,20 +92,35 @@ func (t *topics) find(ctx context.Context, k partKey) (remotestorage.TopicIDPart
 	defer t.mu.Unlock()
 	key := topicKey{k.topic, k.id}
 	if err != nil {
-		if e := t.m[key]; e != nil && !e.lost && (errors.Is(err, resolve.ErrNotReady) || !errors.Is(err, remote.ErrLocal)) {
-			e.at, e.asking = time.Now(), false // nothing was learnt
-		} else {
-			t.m[key] = &topic{at: time.Now(), lost: true}
-		}
+		t.failedLocked(key, err, ctx.Err() != nil)
 		return remotestorage.TopicIDPartition{}, err
 	}
-	if len(t.m) >= maxTopics {
+	t.keepLocked(key, &topic{name: name, id: id, at: time.Now()})
+	t.ids[name] = id
+	return remotestorage.TopicIDPartition{Topic: name, TopicID: id, Partition: k.partition}, nil
+}
+
+// failedLocked takes note of an error. Where nothing was learnt, what was known holds on; whoever gave the question up has not even waited for an answer.
+func (t *topics) failedLocked(key topicKey, err error, givenUp bool) {
+	e := t.m[key]
+	switch {
+	case givenUp:
+		if e != nil {
+			e.asking = false
+		}
+	case e != nil && !e.lost && (errors.Is(err, resolve.ErrNotReady) || !errors.Is(err, remote.ErrLocal)):
+		e.at, e.asking = time.Now(), false
+	default:
+		t.keepLocked(key, &topic{at: time.Now(), lost: true})
+	}
+}
+
+func (t *topics) keepLocked(key topicKey, e *topic) {
+	if len(t.m) >= maxTopics && t.m[key] == nil {
 		clear(t.ids)
 		clear(t.m) // asking them all again is no worse than remembering them
 	}
-	t.m[key] = &topic{name: name, id: id, at: time.Now()}
-	t.ids[name] = id
-	return remotestorage.TopicIDPartition{Topic: name, TopicID: id, Partition: k.partition}, nil
+	t.m[key] = e
 }
 
 // forget is called when a broker says that it does not know the topic.

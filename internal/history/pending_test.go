@@ -1,0 +1,171 @@
+package history
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/remote"
+	"github.com/rewind-kafka/rewind/internal/resolve"
+)
+
+// asLongAgo is as if the client had asked for the partition so long ago.
+func (p *partition) asLongAgo(by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = p.seen.Add(-by)
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// A client whose fetch is held is there, however long it has asked to wait: its reader keeps its place in the queue for memory, and what is known of its partitions is kept.
+func TestAFetchThatIsHeldIsNoAbsence(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 2, 50, 10, 1000)
+	d, _ := resolving(t, b, dialOptions{Patience: 50 * time.Millisecond, Change: func(o *Options) { o.MaxFallbacks = 1 }})
+	if !d.h.fallbacks.take() {
+		t.Fatal("no place")
+	}
+	defer d.h.fallbacks.give()
+	if err := d.budget.Acquire(t.Context(), d.budget.Limit()); err != nil {
+		t.Fatal(err)
+	}
+	c := dialRaw(t, d, b)
+	req := fetchOf(17, 50*time.Second, at(p, 0))
+	c.send(req)
+	conn := d.only(t)
+	part := conn.partition(partKey{id: p.topic.id})
+	reads := func() *direct {
+		part.mu.Lock()
+		defer part.mu.Unlock()
+		return part.direct
+	}
+	eventually(t, "it is not read directly", func() bool { return reads() != nil })
+	part.asLongAgo(2 * goneFor)
+	if part.leave(reads()) {
+		t.Error("its client waits, and its reader is to give up")
+	}
+	part.asLongAgo(2 * idleAfter)
+	if conn.sweep(); conn.partition(part.key) != part {
+		t.Error("it is dropped while its client waits")
+	}
+	part.asLongAgo(2 * idleAfter)
+	d.budget.Release(d.budget.Limit())
+	r := c.receive(req).(*kmsg.FetchResponse)
+	if n := nextOf(t, r.Topics[0].Partitions[0]); n == 0 || d.Stats().DirectBytes == 0 {
+		t.Errorf("next %d, %+v", n, d.Stats())
+	}
+	// It begins to be absent with the answer.
+	if conn.sweep(); conn.partition(part.key) != part {
+		t.Error("it is dropped with the answer")
+	}
+	part.asLongAgo(2 * idleAfter)
+	if conn.sweep(); conn.partition(part.key) == part {
+		t.Error("it is kept for ever")
+	}
+}
+
+// What the broker brings late, for a fetch that it held longer than partitions are kept that nobody asks for, is read by a reader that is closed with the connection.
+func TestNoReaderIsForgotten(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.addSegment(p, batchOf(0, 0, 10, 1000))
+	d := newDialer(t, dialOptions{})
+	c := dialRaw(t, d, b)
+	req := fetchOf(17, 50*time.Second, at(p, 10))
+	c.send(req)
+	conn := d.only(t)
+	part := conn.partition(partKey{id: p.topic.id})
+	eventually(t, "the broker is not asked", func() bool { return b.now(&b.fetches) > 0 })
+	part.asLongAgo(2 * idleAfter)
+	conn.sweep()
+	b.addSegment(p, batchOf(0, 10, 10, 1000))
+	if r := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]; nextOf(t, r) != 20 || d.Stats().DirectBytes == 0 {
+		t.Fatalf("%s, %+v", brief(t, r), d.Stats())
+	}
+	c.conn.Close()
+	eventually(t, "the connection does not end", func() bool { return d.Stats().Connections == 0 })
+	if now, _ := d.reader.Readers(); now != 0 {
+		t.Errorf("%d readers are left open", now)
+	}
+}
+
+// The client's next fetch is not kept from the broker by news about the one before, which come late.
+func TestNewsOfAnOldFetch(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("live", 1).parts[0]
+	b.append(p, batchOf(0, 0, 1, 10))
+	d := newDialer(t, dialOptions{})
+	c := dialRaw(t, d, b)
+	c.fetch(17, time.Second, at(p, 0))
+	tail := d.only(t).tail
+	was := func() *demand {
+		tail.mu.Lock()
+		defer tail.mu.Unlock()
+		return tail.demand
+	}
+	old := was()
+	req := fetchOf(17, 50*time.Second, at(p, 1))
+	c.send(req)
+	eventually(t, "the second fetch is not asked for", func() bool { return was() != old })
+	if tail.kick(old); was() == old {
+		t.Error("the tail goes on with the old fetch")
+	}
+	b.append(p, batchOf(0, 1, 1, 10))
+	if r := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]; nextOf(t, r) != 2 {
+		t.Error(brief(t, r))
+	}
+}
+
+// A search that nobody wants any more ends: a client that seeks to and fro has one under way for each partition, however slow they are.
+func TestSearchesEndWithTheirQuestion(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	b.history(p, 2, 50, 10, 1000)
+	d, r := resolving(t, b, dialOptions{Change: offering})
+	searches := make(chan context.Context, 100)
+	r.set(func() {
+		r.resolve = func(ctx context.Context, _ resolve.Question) (remote.Range, error) {
+			searches <- ctx
+			<-ctx.Done()
+			return remote.Range{}, ctx.Err()
+		}
+	})
+	c := dialRaw(t, d, b)
+	ended := func(search context.Context, why string) {
+		t.Helper()
+		select {
+		case <-search.Done():
+		case <-time.After(findDeadline / 2):
+			t.Fatal("a search goes on though " + why)
+		}
+	}
+	var before context.Context
+	for i := range 5 {
+		req := asking(17, false, at(p, int64(i)))
+		req.MaxWaitMillis = 20
+		c.ask(req)
+		if before != nil {
+			ended(before, "the client asks for something else")
+		}
+		before = <-searches
+	}
+	r.set(func() { r.local = map[*fakePart]bool{p: true} })
+	if res := c.fetch(17, 10*time.Second, at(p, 100)); nextOf(t, res[0]) == 0 {
+		t.Error(brief(t, res[0]))
+	}
+	ended(before, "the broker serves")
+	if s := d.Stats(); s.Fallbacks > 0 {
+		t.Errorf("a search that was given up is no failure: %+v", s)
+	}
+}
