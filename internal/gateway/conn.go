@@ -155,7 +155,7 @@ func (c *conn) carry() error {
 		c.g.metrics.dialFailed.Inc()
 		return fmt.Errorf("%w: %w", errUpstream, err)
 	}
-	label := brokerLabel(id)
+	label := c.g.brokerLabel(id)
 	c.g.metrics.connections.WithLabelValues(label).Inc()
 	defer c.g.metrics.connections.WithLabelValues(label).Dec()
 	carrier := clientconn.New(clientconn.Socket(c.nc), l.bare(), clientconn.Options{MaxRequestBytes: c.g.opts.MaxRequestBytes, IdleTimeout: c.g.opts.IdleTimeout, Held: c.g.held})

@@ -168,6 +168,14 @@ func NewStoreMetrics(r prometheus.Registerer) *StoreMetrics {
 
 func (m *metrics) limit(name string) { m.limits.WithLabelValues(name).Inc() }
 
+// brokerLabel is brokerLabel of brokers that there are. A client may give any id in its handshake.
+func (g *Gateway) brokerLabel(id int32) string {
+	if _, known := g.nodes.find(id); !known {
+		id = bootstrapID
+	}
+	return brokerLabel(id)
+}
+
 func brokerLabel(id int32) string {
 	if id == bootstrapID {
 		return "any"
