@@ -217,7 +217,7 @@ func (b *Broker) resolvePartition(c *conn, op acl.Operation, byID bool, name str
 	if !b.allowedTopic(c, op, name) {
 		return nil, errTopicAuthorization
 	}
-	return b.existing(name, n)
+	return b.existing(byID, name, id, n)
 }
 
 // topicName is the name of the topic that a request names one way or the other.
@@ -232,12 +232,17 @@ func (b *Broker) topicName(byID bool, name string, id [16]byte) (string, int16) 
 	return t.Name, errNone
 }
 
-func (b *Broker) existing(topic string, n int32) (*partition, int16) {
-	p := b.partition(topic, n)
-	if p == nil {
+// existing finds a partition by the name that its topic had when that was looked up, or that the request gives. A topic that was asked for by its id may be gone since, and
+// another one have its name.
+func (b *Broker) existing(byID bool, topic string, id [16]byte, n int32) (*partition, int16) {
+	switch p := b.partition(topic, n); {
+	case p == nil:
 		return nil, errUnknownTopicOrPartition
+	case byID && p.tp.TopicID != id:
+		return nil, errUnknownTopicID
+	default:
+		return p, errNone
 	}
-	return p, errNone
 }
 
 // produced is a produce answer that may still have to wait for the disk.

@@ -250,7 +250,7 @@ func (b *Broker) fetchable(r *fetchRequest, asked *session.Part) (*partition, in
 	case code != errNone:
 		return nil, code
 	}
-	return b.existing(name, asked.Partition)
+	return b.existing(byID, name, asked.TopicID, asked.Partition)
 }
 
 // fence judges the epochs and the offset that a fetch names. nil: it may be read.

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/topics"
 )
 
 // DeleteTopics, versions 1 to 6. Internal topics are refused; Apache Kafka lets clients delete them.
@@ -118,7 +120,11 @@ func (b *Broker) deleteAsked(c *conn, asked kmsg.DeleteTopicsRequestTopic, stric
 	case there && !c.mayMutate(t.Partitions, strict):
 		return fail(errThrottlingQuotaExceeded, quotaExceeded)
 	default:
-		if err := b.deleteTopic(name); err != nil {
+		err := b.deleteTopic(name, asked.TopicID)
+		if asked.Topic == nil && errors.Is(err, topics.ErrUnknown) {
+			return fail(errUnknownTopicID, err.Error())
+		}
+		if err != nil {
 			return fail(topicError(err), err.Error())
 		}
 	}

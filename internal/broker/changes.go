@@ -98,10 +98,14 @@ func (b *Broker) removeFolders(t *topics.Topic, from int32) error {
 	return errors.Join(errs...)
 }
 
-// deleteTopic begins a deletion, after which the topic is gone for good, and takes the logs away. The remote objects follow in the background.
-func (b *Broker) deleteTopic(name string) error {
+// deleteTopic begins a deletion, after which the topic is gone for good, and takes the logs away. The remote objects follow in the background. With an id it is that
+// topic which goes, and no later one of its name; zero is whichever has the name.
+func (b *Broker) deleteTopic(name string, id remotestorage.UUID) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
+	if t, ok := b.topics.Get(name); ok && !id.IsZero() && t.ID != id {
+		return fmt.Errorf("%w: %s has another id", topics.ErrUnknown, name)
+	}
 	return b.dropTopic(name, b.logs.take(name))
 }
 

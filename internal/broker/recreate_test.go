@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"testing"
@@ -12,7 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/topics"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // TestCheckpointsOfAnEarlierTopic: what the node's checkpoints say of a topic says nothing of a later one of the same name. Whenever the power goes, what the later
@@ -28,7 +33,7 @@ func TestCheckpointsOfAnEarlierTopic(t *testing.T) {
 				for n := range int32(2) {
 					deleteRecordsTo(t, b, n, 100)
 				}
-				if err := b.deleteTopic("t"); err != nil {
+				if err := b.deleteTopic("t", remotestorage.UUID{}); err != nil {
 					t.Fatal(err)
 				}
 				switch restart {
@@ -101,7 +106,7 @@ func TestOffsetsOfAnEarlierTopic(t *testing.T) {
 	if err := b.admin(t).CommitAllOffsets(t.Context(), "g", offsets); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.deleteTopic("t"); err != nil {
+	if err := b.deleteTopic("t", remotestorage.UUID{}); err != nil {
 		t.Fatal(err)
 	}
 	b = startBroker(t, "/node", withFS(mem.CrashClone(vfs.CrashCloneCfg{})))
@@ -167,4 +172,34 @@ func TestOffsetsOfAnEarlierTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("all, of the later one too", 9, true, map[string]int64{"t0": 3, "other0": 7})
+}
+
+// TestIDsOfAnEarlierTopic: between the look for a topic by its id and the use of what has its name the topic may be deleted and another one made. Nothing that was meant for
+// the one happens to the other.
+func TestIDsOfAnEarlierTopic(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	b.createTopic(t, "t", 1)
+	b.createTopic(t, "later", 1)
+	earlier, _ := b.topics.Get("t")
+	// As if "t" were deleted and made anew after the registry was asked.
+	own := b.logs.topic("t")
+	b.logs.put("t", b.logs.topic("later"))
+	defer b.logs.put("t", own)
+	c := &conn{ctx: t.Context()}
+	if _, code := b.resolvePartition(c, acl.Write, true, "", earlier.ID, 0); code != errUnknownTopicID {
+		t.Errorf("by id: code %d, want %d", code, errUnknownTopicID)
+	}
+	if _, code := b.resolvePartition(c, acl.Write, false, "t", [16]byte{}, 0); code != errNone {
+		t.Errorf("by name: code %d", code)
+	}
+	r := fetchRequest{conn: c, version: 17, replica: 1}
+	if _, code := b.fetchable(&r, &session.Part{TopicID: earlier.ID}); code != errUnknownTopicID {
+		t.Errorf("a follower's fetch: code %d, want %d", code, errUnknownTopicID)
+	}
+	if err := b.deleteTopic("later", earlier.ID); !errors.Is(err, topics.ErrUnknown) {
+		t.Errorf("deleted by another one's id: %v", err)
+	}
+	if _, there := b.topics.Get("later"); !there {
+		t.Error("it is gone")
+	}
 }

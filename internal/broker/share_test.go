@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 var earliest = map[string]string{"share.auto.offset.reset": "earliest"}
@@ -335,7 +337,7 @@ func TestShareTopicDeleted(t *testing.T) {
 		if err := m.acknowledge(batch[0], accept); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.deleteTopic("t"); err != nil {
+		if err := b.deleteTopic("t", remotestorage.UUID{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.c.Close(); err != nil {

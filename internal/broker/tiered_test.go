@@ -322,7 +322,7 @@ func TestDeletedTopicLeavesNoObjects(t *testing.T) {
 	if objectsIn(t, dir) == 0 {
 		t.Fatal("nothing is remote")
 	}
-	if err := b.deleteTopic("deleted"); err != nil {
+	if err := b.deleteTopic("deleted", remotestorage.UUID{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the objects to go", func() bool { return objectsIn(t, dir) == 0 })
