@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
+	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/fetch"
 	"github.com/rewind-kafka/rewind/internal/logdir"
@@ -125,7 +126,7 @@ func newBroker(o Options) (*Broker, error) {
 	}
 	b.descriptors = processDescriptors()
 	b.files = partlog.NewFiles(b.descriptors.logs())
-	b.fs = b.files.FS(b.fs)
+	b.fs = b.files.FS(atomicfile.WithFolders(b.fs))
 	b.conf.Store(o.Config.Clone())
 	b.metrics = newMetrics(o.Registerer, b)
 	if o.RSM != nil {

@@ -30,18 +30,6 @@ func createFile(v vfs.FS, path string, content []byte, durable bool) error {
 	return errors.Join(err, f.Close())
 }
 
-// syncFile syncs a file that others may be renaming away: it is not made again, and one that has gone needs no sync.
-func syncFile(v vfs.FS, path string) error {
-	f, err := v.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
 func removeIfThere(v vfs.FS, path string) error {
 	if err := v.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

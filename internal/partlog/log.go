@@ -39,12 +39,12 @@ type Log struct {
 	wakers    wakers
 	hints     hints
 	// compactMu keeps compactions apart. swapMu is held shared by whoever takes a view and opens files by it, and exclusively while a compaction exchanges
-	// them. Order: compactMu, swapMu, mu, dirSyncMu or hot.syncMu, state.
+	// them. Order: compactMu, swapMu, mu, one of syncMu, fileSyncMu and hot.syncMu, state.
 	compactMu sync.Mutex
 	swapMu    sync.RWMutex
 
-	// dirSyncMu is held while the folder is synced. It comes after mu.
-	dirSyncMu sync.Mutex
+	// syncMu is held while the folder is synced, fileSyncMu while a closed segment's file is: see watchedFS. They come after mu.
+	syncMu, fileSyncMu sync.Mutex
 
 	// mu is the append lock: it serialises everything that changes the log. The batches are written to the page cache under it (their order in the file is
 	// the order of their offsets); nothing is read or synced under it but at a roll.
@@ -158,15 +158,6 @@ func (l *Log) fail(err error) error {
 		l.logger.Error("log has failed and takes no more writes", "partition", l.tp.String(), "err", err)
 	}
 	return l.state.err
-}
-
-// syncFailed is fail for errors of what opens a file to sync it: that no descriptor was left says nothing about the disk, and what was to be synced is
-// so still.
-func (l *Log) syncFailed(err error) error {
-	if outOfFiles(err) {
-		return storageError(err)
-	}
-	return l.fail(err)
 }
 
 // usable: l.mu is held.

@@ -30,18 +30,18 @@ func Open(o Options) (*Log, error) {
 }
 
 func newLog(o Options) *Log {
-	l := &Log{fs: o.FS, dir: o.Dir, tp: o.TP, files: o.Files, logger: o.Logger, clock: o.Clock, onRoll: o.OnRoll, leaderEpoch: o.LeaderEpoch}
+	l := &Log{fs: o.FS, tp: o.TP, files: o.Files, logger: o.Logger, clock: o.Clock, onRoll: o.OnRoll, leaderEpoch: o.LeaderEpoch}
 	if l.fs == nil {
 		l.fs = vfs.Default
 	}
 	if l.files == nil {
 		l.files, l.ownsFiles = NewFiles(8), true
 	}
-	l.raw = l.fs
+	l.dir, l.raw = l.fs.PathJoin(o.Dir), l.fs // as PathDir gives it
 	if r, ok := l.fs.(roomyFS); ok {
 		l.raw = r.FS
 	}
-	l.fs = l.files.FS(l.fs)
+	l.fs, l.raw = watchedFS{FS: l.files.FS(l.fs), log: l}, watchedFS{FS: l.raw, log: l}
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
 	}

@@ -176,8 +176,8 @@ func (l *Log) recoverBatch(h *hot, b *batch.Header, raw []byte) error {
 }
 
 func (l *Log) writeRebuilt(s *seg, h *hot) error {
-	if err := syncFile(l.fs, l.path(s.base, segment.LogSuffix)); err != nil {
-		return fmt.Errorf("syncing segment %d: %w", s.base, err)
+	if err := l.syncFile(l.path(s.base, segment.LogSuffix)); err != nil {
+		return err
 	}
 	path := l.path(s.base, segment.TxnIndexSuffix)
 	var err error

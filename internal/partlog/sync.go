@@ -133,15 +133,10 @@ func (l *Log) namesSynced(err error) {
 	l.dirDirty = l.dirDirty || err != nil
 }
 
-// syncDir syncs the names of the partition's files. One does so at a time, as in syncHot.
+// syncDir syncs the names of the partition's files. See watchedFS for what becomes of an error.
 func (l *Log) syncDir() error {
-	l.dirSyncMu.Lock()
-	defer l.dirSyncMu.Unlock()
-	if err := l.Err(); err != nil {
-		return err
-	}
 	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
-		return l.syncFailed(fmt.Errorf("syncing the partition's folder: %w", err))
+		return storageError(err)
 	}
 	return nil
 }
@@ -161,10 +156,7 @@ func (l *Log) syncHotLocked(h *hot) error {
 	if h.closed {
 		return nil // closing synced it
 	}
-	if err := h.file.SyncData(); err != nil {
-		return l.fail(fmt.Errorf("syncing the active segment: %w", err))
-	}
-	return nil
+	return h.file.SyncData()
 }
 
 // Flush brings everything to stable storage, indexes and producer snapshots of closed segments included, which moves Offsets().Recovery up. The
@@ -209,8 +201,8 @@ func (l *Log) syncSegment(base int64, snapshots []int64) error {
 		names = append(names, segment.FileName(snapshots[i], segment.SnapshotSuffix))
 	}
 	for _, name := range names {
-		if err := syncFile(l.fs, l.fs.PathJoin(l.dir, name)); err != nil {
-			return l.syncFailed(fmt.Errorf("syncing %s: %w", name, err))
+		if err := l.syncFile(l.fs.PathJoin(l.dir, name)); err != nil {
+			return storageError(err)
 		}
 	}
 	return nil
