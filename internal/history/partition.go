@@ -163,10 +163,11 @@ func (p *partition) ask(want session.Part, d *demand, directLimit int) {
 }
 
 // fitsLocked tells whether direct reading answers the client's question. A leader epoch other than the confirmed one, and a last fetched epoch other than
-// that of the batch before, are for the broker to judge (KIP-320); so is an offset below the log start.
+// that of the batch before, are for the broker to judge (KIP-320); so is an offset that is not in the log: what lies below its start was deleted, and where it ends before
+// the offset it is not the log any more that the reader began with, but one that was made anew under the topic's name.
 func (p *partition) fitsLocked(want session.Part, committed bool) bool {
 	d := p.direct
-	return want.FetchOffset == d.reader.Offset() && want.FetchOffset >= p.logStart && committed == d.committed && want.CurrentLeaderEpoch == d.epoch &&
+	return want.FetchOffset == d.reader.Offset() && want.FetchOffset >= p.logStart && want.FetchOffset <= p.hw && committed == d.committed && want.CurrentLeaderEpoch == d.epoch &&
 		(want.LastFetchedEpoch < 0 || d.lastEpoch < 0 || want.LastFetchedEpoch == d.lastEpoch)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/resolve"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // asLongAgo is as if the client had asked for the partition so long ago.
@@ -167,5 +168,34 @@ func TestSearchesEndWithTheirQuestion(t *testing.T) {
 	ended(before, "the broker serves")
 	if s := d.Stats(); s.Fallbacks > 0 {
 		t.Errorf("a search that was given up is no failure: %+v", s)
+	}
+}
+
+// A log that ends before what is being read is another one: the topic was made anew, or its log was cut. The broker judges, whether the client knows topics by name or by id.
+func TestALogThatEndsBeforeTheReader(t *testing.T) {
+	for _, version := range []int16{12, 17} {
+		b := newFakeBroker(t)
+		old := b.topic("history", 1).parts[0]
+		b.history(old, 1, 600, 10, 100)
+		d := newDialer(t, dialOptions{RemoteMaxPartitionFetchBytes: 1})
+		c := dialRaw(t, d, b)
+		c.readTo(version, old, 0, 100)
+		anew := &fakeTopic{name: "history", id: remotestorage.UUID{5, 5}}
+		anew.parts = []*fakePart{{topic: anew, epoch: old.epoch}}
+		b.set(func() { b.topics = []*fakeTopic{anew} })
+		b.append(anew.parts[0], batchOf(0, 0, 10, 1000))
+		want := map[int16]int16{12: 1, 17: 3}[version] // out of range, or no such topic
+		for next, deadline := int64(100), time.Now().Add(20*time.Second); ; time.Sleep(50 * time.Millisecond) {
+			r := c.fetch(version, time.Second, at(old, next))[0]
+			if r.ErrorCode == want {
+				break
+			}
+			if n := nextOf(t, r); n > 0 {
+				next = n
+			}
+			if time.Now().After(deadline) || next >= 5900 {
+				t.Fatalf("version %d: the old log is read on: %s", version, brief(t, r))
+			}
+		}
 	}
 }
