@@ -179,8 +179,8 @@ func (k *checker) one(s *stream) bool {
 	if err != nil {
 		return k.failed(err)
 	}
-	if h.LastOffset() > s.rng.EndOffset {
-		return k.wrong("last offset %d is after %d", h.LastOffset(), s.rng.EndOffset)
+	if last := h.LastOffset(); last > s.rng.EndOffset || last < base { // less than its base: it is beyond the largest number
+		return k.wrong("last offset %d is after %d", last, s.rng.EndOffset)
 	}
 	if !k.any && base > s.want && s.rng.StartPosition > 0 && !s.restarted {
 		k.restart = true

@@ -159,6 +159,7 @@ func (p *PartitionReader) cameLocked(ready int) {
 // frontLocked is the stream that is delivered from, after leaving those that have nothing more to give.
 func (p *PartitionReader) frontLocked() *stream {
 	for len(p.streams) > 1 && p.streams[0].done && p.streams[0].ready.len() == 0 {
+		p.streams[1].follow(p.streams[0])
 		p.streams[0].cutAt(0, p)
 		p.streams = p.streams[:copy(p.streams, p.streams[1:])]
 	}

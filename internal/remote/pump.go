@@ -126,11 +126,8 @@ func (p *PartitionReader) checkingLocked() *stream {
 		if s.done {
 			continue
 		}
-		if i > 0 && !s.any {
-			// The stream before may have ended with a batch that reaches past its last offset.
-			if after := p.streams[i-1].after(); after > s.want {
-				s.want, s.checkLast, s.sentLast = after, after-1, after-1
-			}
+		if i > 0 {
+			s.follow(p.streams[i-1])
 		}
 		return s
 	}

@@ -87,6 +87,13 @@ func newStream(rng Range, want int64) *stream {
 // after is the offset with which the next stream begins.
 func (s *stream) after() int64 { return max(s.rng.LastOffset, s.checkLast) + 1 }
 
+// follow has s begin behind the stream before it, which is done: it may have ended with a batch that reaches past its last offset.
+func (s *stream) follow(before *stream) {
+	if after := before.after(); !s.any && after > s.want {
+		s.want, s.checkLast, s.sentLast = after, after-1, after-1
+	}
+}
+
 // held are the bytes of all pieces, asked for or there.
 func (s *stream) held() int64 {
 	n := int64(0)

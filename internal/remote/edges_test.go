@@ -1,0 +1,54 @@
+package remote
+
+import (
+	"errors"
+	"math"
+	"testing"
+)
+
+// The last batch of a range may reach past the range's last offset, and what follows was found by then: it begins behind that batch, whoever is first to leave the range, its
+// pump or its consumer.
+func TestWhatFollowsBeginsBehindTheLastBatch(t *testing.T) {
+	for _, consumerFirst := range []bool{false, true} {
+		r := NewReader(Options{})
+		p := newPartitionReader(r, testTP, 0, nil)
+		w := &world{segments: []*segment{
+			makeSegment(0, 0, 109, spec{base: 0, last: 109, size: 100}),
+			makeSegment(1, 100, 199, spec{base: 100, last: 109, size: 100}, spec{base: 110, last: 199, size: 100}),
+		}}
+		first, err := w.resolve(t.Context(), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.LastOffset = 99
+		w.segments = w.segments[1:]
+		second, err := w.resolve(t.Context(), first.LastOffset+1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := newStream(first, 0), newStream(second, 100)
+		a.checkLast, a.sentLast, a.done = 109, 109, true
+		p.streams = []*stream{a, b}
+		if consumerFirst {
+			p.frontLocked()
+		}
+		if s := p.checkingLocked(); s != b || b.want != 110 {
+			t.Errorf("the consumer leaves first: %v; it begins at %d, want 110", consumerFirst, b.want)
+		}
+		p.cancel()
+	}
+}
+
+// Offsets that leave the numbers' range are damage, and nothing that is passed over in silence.
+func TestOffsetsThatOverflow(t *testing.T) {
+	const base = math.MaxInt64 - 10
+	over := int64(base)
+	over += 100
+	w := &world{segments: []*segment{makeSegment(0, base, math.MaxInt64-1, spec{base: base, last: over, size: 100})}}
+	r := NewReader(Options{ReadAhead: true})
+	defer r.Close()
+	p := r.Open(testTP, base, w.resolve)
+	if err := p.Wait(t.Context(), 1); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%v, at %d", err, p.Offset())
+	}
+}
