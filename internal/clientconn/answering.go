@@ -94,7 +94,7 @@ func (c *Conn) goOn(br *bufio.Reader, size int, p *pending) error {
 	}
 	if !in.gone {
 		if err := in.Discard(); err != nil {
-			ans.release()
+			ans.abandon()
 			o.whose.began()
 			return fmt.Errorf("reading from the broker: %w", err)
 		}
@@ -111,8 +111,17 @@ func (c *Conn) abandon() {
 	c.asking = nil
 	c.mu.Unlock()
 	if o != nil {
-		ans, _ := o.then(nil, ErrClosed) // what it says of it nobody wants to know
-		ans.release()
+		asked := Answer{Then: o.then}
+		asked.abandon()
 		o.whose.began()
 	}
+}
+
+// abandon drops an answer of which nothing comes. Who would ask hears of it.
+func (a *Answer) abandon() {
+	if a.Then != nil {
+		ans, _ := a.Then(nil, ErrClosed) // what it says of it nobody wants to know
+		ans.release()
+	}
+	a.release()
 }

@@ -226,3 +226,29 @@ func TestSizesMixed(t *testing.T) {
 		})
 	}
 }
+
+// Whoever asks another question instead of what the first brought hears of the end as well, where it comes before that question could be sent.
+func TestAskersOfAnotherQuestionHearOfTheEnd(t *testing.T) {
+	inAllWays(t, func(t *testing.T, handler func(func(wire.RequestHeader) (Answer, error)) Handler) {
+		var first, second atomic.Int32
+		r := newRig(t, handler(func(wire.RequestHeader) (Answer, error) {
+			return Answer{Ask: kmsg.NewPtrMetadataRequest(), Then: func(_ *Incoming, err error) (Answer, error) {
+				first.Add(1)
+				return Answer{Ask: kmsg.NewPtrMetadataRequest(), Then: func(in *Incoming, err error) (Answer, error) {
+					if second.Add(1); in != nil || err == nil {
+						t.Error("a response that never came")
+					}
+					return Answer{}, err
+				}}, err
+			}}, nil
+		}), Options{Held: NewHeld(1<<20, nil)})
+		r.send(1, 11, 2, bytes.Repeat([]byte("long"), heldFree))
+		q := r.arrived()
+		r.broker.Write(frameOf(q.CorrelationID, make([]byte, 99))[:20])
+		r.broker.Close()
+		r.heldNothing()
+		if first.Load() != 1 || second.Load() != 1 {
+			t.Errorf("called %d and %d times", first.Load(), second.Load())
+		}
+	})
+}
