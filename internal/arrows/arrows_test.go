@@ -18,7 +18,9 @@ var layers = [][]string{
 	// Nouns and formats that know nothing else.
 	{"remotestorage", "internal/acl", "internal/sasl", "internal/keyfiles", "internal/principal", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/oncefile", "internal/loadcache", "internal/freeport", "internal/peers", "internal/coord/group", "internal/coord/assignor", "internal/coord/txn", "internal/coord/sharestate", "internal/sharepart", "internal/sharesession", "internal/quota", "internal/arrows"},
 	// Formats, and state machines without I/O.
-	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/coord/share", "internal/coord/consumer", "internal/coord/streams", "internal/config"},
+	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/coord/members", "internal/config"},
+	// Kinds of groups.
+	{"internal/coord/share", "internal/coord/consumer", "internal/coord/streams"},
 	// What the driver of directories and the front of one share.
 	{"internal/storedir"},
 	// Small things that do I/O, each for one purpose.

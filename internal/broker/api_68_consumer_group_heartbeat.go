@@ -11,6 +11,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/coord/consumer"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -70,7 +71,7 @@ func (b *Broker) beat(ctx context.Context, c *conn, req *kmsg.ConsumerGroupHeart
 	if req.MemberEpoch < 0 {
 		absent = "Group %s not found."
 	}
-	r, err := b.groups.ask(ctx, req.Group, req.MemberEpoch == consumer.EpochJoin, consumer.HeartbeatResult{Err: group.Refuse(group.ErrNotFound, absent, req.Group)},
+	r, err := b.groups.ask(ctx, req.Group, req.MemberEpoch == members.EpochJoin, consumer.HeartbeatResult{Err: group.Refuse(group.ErrNotFound, absent, req.Group)},
 		func(k *call) group.Command { cmd.Token = k; return cmd })
 	if err != nil {
 		return consumer.HeartbeatResult{}, err
@@ -94,7 +95,7 @@ func checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest, assignors []string)
 	empty := func(s *string) bool { return s != nil && strings.TrimSpace(*s) == "" }
 	wrong := func(text string) error { return group.Refuse(group.ErrInvalidRequest, "%s", text) }
 	switch e := req.MemberEpoch; {
-	case (req.Version >= 1 || e > 0 || e == consumer.EpochLeave) && empty(&req.MemberID):
+	case (req.Version >= 1 || e > 0 || e == members.EpochLeave) && empty(&req.MemberID):
 		return wrong("MemberId can't be empty.")
 	case empty(&req.Group):
 		return wrong("GroupId can't be empty.")
@@ -102,15 +103,15 @@ func checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest, assignors []string)
 		return wrong("InstanceId can't be empty.")
 	case empty(req.RackID):
 		return wrong("RackId can't be empty.")
-	case e == consumer.EpochJoin && req.RebalanceTimeoutMillis == rebalanceUnset:
+	case e == members.EpochJoin && req.RebalanceTimeoutMillis == rebalanceUnset:
 		return wrong("RebalanceTimeoutMs must be provided in first request.")
-	case e == consumer.EpochJoin && (req.Topics == nil || len(req.Topics) > 0):
+	case e == members.EpochJoin && (req.Topics == nil || len(req.Topics) > 0):
 		return wrong("TopicPartitions must be empty when (re-)joining.")
-	case e == consumer.EpochJoin && req.SubscribedTopicNames == nil && req.SubscribedTopicRegex == nil:
+	case e == members.EpochJoin && req.SubscribedTopicNames == nil && req.SubscribedTopicRegex == nil:
 		return wrong("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
-	case e == consumer.EpochLeaveStatic && req.InstanceID == nil:
+	case e == members.EpochLeaveStatic && req.InstanceID == nil:
 		return wrong("InstanceId can't be null.")
-	case e < consumer.EpochLeaveStatic:
+	case e < members.EpochLeaveStatic:
 		return wrong("MemberEpoch is invalid.")
 	}
 	if a := req.ServerAssignor; a != nil && !slices.Contains(assignors, *a) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/coord/consumer"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 	"github.com/rewind-kafka/rewind/internal/topics"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -14,16 +15,16 @@ type groupTopics struct{ registry *topics.Registry }
 
 func (t groupTopics) Version() int64 { return t.registry.Version() }
 
-func (t groupTopics) ByName(name string) (consumer.Topic, bool) {
+func (t groupTopics) ByName(name string) (members.Topic, bool) {
 	return groupTopic(t.registry.Get(name))
 }
 
-func (t groupTopics) ByID(id consumer.TopicID) (consumer.Topic, bool) {
+func (t groupTopics) ByID(id consumer.TopicID) (members.Topic, bool) {
 	return groupTopic(t.registry.ByID(remotestorage.UUID(id)))
 }
 
-func groupTopic(t topics.Topic, ok bool) (consumer.Topic, bool) {
-	return consumer.Topic{Name: t.Name, ID: t.ID, Partitions: t.Partitions}, ok
+func groupTopic(t topics.Topic, ok bool) (members.Topic, bool) {
+	return members.Topic{Name: t.Name, ID: t.ID, Partitions: t.Partitions}, ok
 }
 
 func (t groupTopics) Names() []string {

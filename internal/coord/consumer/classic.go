@@ -8,13 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Members of the classic protocol in a group of KIP-848: a generation is an epoch, and the coordinator is the leader.
 
 // join is JoinGroup. A group without members becomes a classic one by it.
 func (g *Group) join(now time.Time, of *group.Group, c *group.Join, o *group.Output) {
-	if len(g.members) == 0 {
+	if g.Len() == 0 {
 		o.Records = append(o.Records, g.Tombstones()...)
 		classic := of.NewClassic(now)
 		of.Become(classic, o)
@@ -42,16 +43,21 @@ func (g *Group) joinClassic(now time.Time, of *group.Group, c *group.Join, o *gr
 		return group.JoinResult{Err: group.ErrMemberIDRequired, MemberID: id, Generation: -1}, nil
 	}
 	s := &subscribing{g: g, now: now}
-	before := g.members[id]
+	before := g.Get(id)
 	if c.InstanceID != "" {
-		if before, err = s.subscribeStatic(id, c.InstanceID, c.MemberID == "", nil); err != nil {
+		if c.MemberID == "" {
+			before, err = s.claim(id, c.InstanceID, true)
+		} else {
+			before, err = g.Named(id, c.InstanceID)
+		}
+		if err != nil {
 			return group.JoinResult{}, err
 		}
 	} else if before == nil {
-		before, s.created = newMember(id), true
+		before = newMember(id)
 	}
 	next := classicMember(before, c, subscription)
-	existing := g.members[g.static[c.InstanceID]]
+	existing := g.Instance(c.InstanceID)
 	downgrades := existing != nil && g.downgradesFor(existing)
 	if err := s.take(before, next, nil); err != nil {
 		return group.JoinResult{}, err
@@ -65,9 +71,9 @@ func (g *Group) joinClassic(now time.Time, of *group.Group, c *group.Join, o *gr
 		return group.JoinResult{}, err
 	}
 	s.done(next, c.Session, o)
-	clock := g.clocks[id]
-	clock.join, clock.sync, clock.rebalance = time.Time{}, now.Add(c.Rebalance), time.Time{}
-	g.clocks[id] = clock
+	clock := g.Clocks[id]
+	clock.Join, clock.Sync, clock.Rebalance = time.Time{}, now.Add(c.Rebalance), time.Time{}
+	g.Clocks[id] = clock
 	return joined(next), nil
 }
 
@@ -76,7 +82,7 @@ func (g *Group) mayJoin(id string, c *group.Join) (*kmsg.ConsumerMemberMetadata,
 	if cfg := g.config(); !cfg.Upgrade && !cfg.Downgrade {
 		return nil, group.Refuse(group.ErrInconsistent, "Cannot join the consumer group %s with the classic protocol because the group migration is disabled.", g.id)
 	}
-	if err := g.full(id, c.InstanceID); err != nil {
+	if err := g.Full(id, c.InstanceID, g.config().MaxSize); err != nil {
 		return nil, err
 	}
 	if c.ProtocolType != "consumer" || !slices.ContainsFunc(c.Protocols, g.offered) {
@@ -87,7 +93,7 @@ func (g *Group) mayJoin(id string, c *group.Join) (*kmsg.ConsumerMemberMetadata,
 
 // offered tells whether all other members of the classic protocol offer a protocol.
 func (g *Group) offered(p group.Protocol) bool {
-	for _, m := range g.members {
+	for _, m := range g.List() {
 		if m.Classic != nil && !slices.ContainsFunc(m.Classic.Protocols, func(o group.Protocol) bool { return o.Name == p.Name }) {
 			return false
 		}
@@ -135,16 +141,16 @@ func joined(m *Member) group.JoinResult {
 
 // classicOf finds the member of the classic protocol that a request names.
 func (g *Group) classicOf(id, instance string, generation int32) (*Member, error) {
-	m := g.members[id]
+	m := g.Get(id)
 	if instance != "" {
-		m = g.members[g.static[instance]]
-		if err := instanceOf(m, id, instance); err != nil {
+		var err error
+		if m, err = g.Named(id, instance); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case m == nil:
-		return nil, g.unknown(id)
+		return nil, g.Unknown(id)
 	case m.Classic == nil:
 		return nil, group.Refuse(group.ErrUnknownMember, "Member %s does not use the classic protocol.", id)
 	case m.Epoch != generation:
@@ -162,21 +168,21 @@ func (g *Group) sync(now time.Time, c *group.Sync) group.SyncResult {
 	case c.ProtocolType != nil && *c.ProtocolType != "consumer", c.Protocol != nil && *c.Protocol != m.protocol():
 		return group.SyncResult{Err: group.ErrInconsistent}
 	}
-	clock := g.clocks[m.ID]
-	if g.assignmentEpoch > m.Epoch && m.State != Unrevoked {
+	clock := g.Clocks[m.ID]
+	if g.Assignment.Epoch > m.Epoch && m.State != members.Unrevoked {
 		g.awaitJoin(now, m)
 		return group.SyncResult{Err: group.ErrRebalance}
 	}
-	clock.sync, clock.session = time.Time{}, now.Add(m.Classic.Session)
-	g.clocks[m.ID] = clock
+	clock.Sync, clock.Session = time.Time{}, now.Add(m.Classic.Session)
+	g.Clocks[m.ID] = clock
 	return group.SyncResult{ProtocolType: "consumer", Protocol: m.protocol(), Assignment: g.assignmentFor(m.Assigned, m.Classic.Protocols[0].Metadata)}
 }
 
 // awaitJoin gives a member that is to join again its rebalance timeout for that.
 func (g *Group) awaitJoin(now time.Time, m *Member) {
-	if c := g.clocks[m.ID]; c.join.IsZero() {
-		c.join = now.Add(m.rebalanceTimeout())
-		g.clocks[m.ID] = c
+	if c := g.Clocks[m.ID]; c.Join.IsZero() {
+		c.Join = now.Add(m.RebalanceTimeout())
+		g.Clocks[m.ID] = c
 	}
 }
 
@@ -207,10 +213,10 @@ func (g *Group) classicBeat(now time.Time, c *group.Heartbeat) error {
 	if err != nil {
 		return err
 	}
-	clock := g.clocks[m.ID]
-	clock.session = now.Add(m.Classic.Session)
-	g.clocks[m.ID] = clock
-	if m.Epoch < g.assignmentEpoch || m.State == Unrevoked || m.State == Unreleased && !g.waits(m) {
+	clock := g.Clocks[m.ID]
+	clock.Session = now.Add(m.Classic.Session)
+	g.Clocks[m.ID] = clock
+	if m.Epoch < g.Assignment.Epoch || m.State == members.Unrevoked || m.State == members.Unreleased && !g.waits(m) {
 		g.awaitJoin(now, m)
 		return group.ErrRebalance
 	}
@@ -234,12 +240,12 @@ func (g *Group) classicLeave(now time.Time, of *group.Group, c *group.Leave, o *
 	r := group.LeaveResult{Members: make([]error, len(c.Members))}
 	var gone []*Member
 	for i, who := range c.Members {
-		m := g.members[who.MemberID]
+		m := g.Get(who.MemberID)
 		switch {
 		case who.InstanceID == "" && m == nil:
 			r.Members[i] = group.ErrUnknownMember
 		case who.InstanceID != "":
-			m = g.members[g.static[who.InstanceID]]
+			m = g.Instance(who.InstanceID)
 			if m == nil {
 				r.Members[i] = group.ErrUnknownMember
 			} else if who.MemberID != "" && who.MemberID != m.ID {

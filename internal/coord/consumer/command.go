@@ -6,13 +6,6 @@ import (
 	"github.com/rewind-kafka/rewind/internal/coord/group"
 )
 
-// Epochs that a member gives to say that it comes or goes.
-const (
-	EpochJoin        = 0
-	EpochLeave       = -1
-	EpochLeaveStatic = -2 // for a while: its partitions are kept for the instance
-)
-
 // Heartbeat is ConsumerGroupHeartbeat; the reply is a HeartbeatResult. What is nil has not changed since the last one. It must not alias a request's frame.
 type Heartbeat struct {
 	group.Own

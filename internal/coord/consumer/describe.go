@@ -18,8 +18,8 @@ type MemberDescription struct {
 
 // Describe returns what is to be told of the group. What is in it must not be changed.
 func (g *Group) Describe() Description {
-	d := Description{State: g.State(), Epoch: g.epoch, AssignmentEpoch: g.assignmentEpoch, Assignor: g.preferred(g.list())}
-	for _, m := range g.list() {
+	d := Description{State: g.State(), Epoch: g.epoch, AssignmentEpoch: g.Assignment.Epoch, Assignor: g.preferred(g.List())}
+	for _, m := range g.List() {
 		d.Members = append(d.Members, MemberDescription{m, g.target[m.ID]})
 	}
 	return d

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 const retention = time.Hour
@@ -110,7 +111,7 @@ func TestExpiry(t *testing.T) {
 		e := newExpiring(t).after(retention / 2)
 		e.commit("t")
 		e.after(0)
-		e.beat(func(c *Heartbeat) { c.Epoch = EpochLeave })
+		e.beat(func(c *Heartbeat) { c.Epoch = members.EpochLeave })
 		e.after(retention / 2).left("t")
 		if e.of.Dead() {
 			t.Fatal("the group is gone and has offsets")
@@ -123,7 +124,7 @@ func TestExpiry(t *testing.T) {
 	t.Run("a static member that is away keeps its offsets", func(t *testing.T) {
 		instance := "i"
 		e := newExpiring(t, func(c *Heartbeat) { c.InstanceID = &instance })
-		e.beat(func(c *Heartbeat) { c.Epoch, c.InstanceID = EpochLeaveStatic, &instance })
+		e.beat(func(c *Heartbeat) { c.Epoch, c.InstanceID = members.EpochLeaveStatic, &instance })
 		e.after(2 * retention).left("t")
 	})
 }

@@ -32,8 +32,7 @@ func TestMembersAsApacheKafkaWritesThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			record := &memberRecord{member: "m", value: c.member}
-			e := record.encode("g")
+			e := memberType.Of("m", c.member).Encode("g")
 			if got := hex.EncodeToString(e.Value); (got == c.value) != c.written {
 				t.Errorf("written as %s, want %s", got, c.value)
 			}
@@ -41,8 +40,10 @@ func TestMembersAsApacheKafkaWritesThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := r.(*memberRecord); id != "g" || !reflect.DeepEqual(got.value, c.member) {
-				t.Errorf("read as %+v, want %+v", got.value, c.member)
+			g := New("g", testConfig, newTopics())
+			r.Replay(g)
+			if got := g.Get("m"); id != "g" || !reflect.DeepEqual(got, c.member) {
+				t.Errorf("read as %+v, want %+v", got, c.member)
 			}
 		})
 	}

@@ -7,12 +7,13 @@
 package consumer
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Config is what a group needs of the broker's configuration, and of its own.
@@ -26,25 +27,15 @@ type Config struct {
 // TopicID is the id of a topic.
 type TopicID = assignor.TopicID
 
-// Topic is what a group needs to know of a topic.
-type Topic struct {
-	Name       string
-	ID         TopicID
-	Partitions int32
-}
-
 // Topics are the topics as they are at the moment. Its methods must not block.
 type Topics interface {
+	members.ByName
+	ByID(id TopicID) (members.Topic, bool)
 	// Version changes whenever a topic comes, goes, or gets more partitions.
 	Version() int64
-	ByName(name string) (Topic, bool)
-	ByID(id TopicID) (Topic, bool)
 	// Names are those of all topics.
 	Names() []string
 }
-
-// firstEpoch is that of a group that nobody has told what he subscribes to.
-const firstEpoch = 1
 
 // regexRefresh is how old what a regular expression stands for may become, regexPause how long it is left alone in any case.
 const (
@@ -54,28 +45,21 @@ const (
 
 // Group is the membership of a group. Its methods must not be called concurrently.
 type Group struct {
+	roster
 	id     string
 	config func() Config
 	topics Topics
 
-	epoch   int32
-	hash    int64 // of the topics that the members subscribe to, when epoch was reached
-	members map[string]*Member
-	order   []string // member ids in the order of joining
-	peak    int      // the most members there have been
-	static  map[string]string
-	regexes map[string]*resolved
+	reached
+	regexes map[string]resolved
 
-	assignmentEpoch int32
-	assignedAt      int64 // milliseconds, 0: unknown
-	target          map[string]assignor.Assignment
-	targetOwner     map[TopicID]map[int32]string
+	target      map[string]assignor.Assignment
+	targetOwner map[TopicID]map[int32]string
 	// owned has the epoch of the member that has a partition, or has not given it up yet.
 	owned map[TopicID]map[int32]int32
 	// oldMetadata: there is a record of a kind that is written no more.
 	oldMetadata bool
 
-	clocks map[string]clocks
 	// seen is the version of the topics at which hash was computed; -1: never.
 	seen int64
 	// resolve is when regular expressions are to be looked up again, for a member that may see the topics that allowed says.
@@ -85,83 +69,37 @@ type Group struct {
 	from *group.Classic
 }
 
-// clocks are the times at which a member is given up; zero: it is not.
-type clocks struct {
-	session, rebalance, join, sync time.Time
-	// rebalanceEpoch is the epoch in which the member stood when rebalance was set.
-	rebalanceEpoch int32
+type roster = members.Roster[*Member, Partitions]
+
+// reached is the group's epoch.
+type reached struct {
+	epoch int32
+	hash  int64 // of the topics that the members subscribed to then
 }
+
+var _ group.Kind = (*Group)(nil)
 
 // New makes a group without members. config is asked at each step, so that it may change.
 func New(id string, config func() Config, topics Topics) *Group {
-	return &Group{id: id, config: config, topics: topics, members: map[string]*Member{}, static: map[string]string{}, regexes: map[string]*resolved{},
-		target: map[string]assignor.Assignment{}, targetOwner: map[TopicID]map[int32]string{}, owned: map[TopicID]map[int32]int32{}, clocks: map[string]clocks{}, seen: -1, epoch: firstEpoch, assignmentEpoch: firstEpoch}
+	g := &Group{id: id, config: config, topics: topics, reached: reached{epoch: members.FirstEpoch}, regexes: map[string]resolved{}, target: map[string]assignor.Assignment{},
+		targetOwner: map[TopicID]map[int32]string{}, owned: map[TopicID]map[int32]int32{}, seen: -1}
+	g.roster = members.NewRoster(id, members.Rules[*Member]{Type: group.TypeConsumer, New: newMember, Moved: g.moved, Since: g.since})
+	return g
 }
-
-// Type is group.TypeConsumer.
-func (g *Group) Type() group.Type { return group.TypeConsumer }
-
-// ProtocolType is "consumer".
-func (g *Group) ProtocolType() string { return "consumer" }
 
 // State is Kafka's name of where the group stands.
-func (g *Group) State() string {
-	if len(g.members) == 0 {
-		return "Empty"
-	}
-	if g.epoch > g.assignmentEpoch {
-		return "Assigning"
-	}
-	for _, m := range g.members {
-		if !m.reconciled(g.assignmentEpoch) {
-			return "Reconciling"
-		}
-	}
-	return "Stable"
-}
-
-// Empty tells whether there are no members.
-func (g *Group) Empty() bool { return len(g.members) == 0 }
-
-// Awaited is never true: members have no ids before they join.
-func (g *Group) Awaited() bool { return false }
+func (g *Group) State() string { return g.Progress(g.epoch) }
 
 // Disposable tells whether no record tells of the group.
 func (g *Group) Disposable() bool {
-	return len(g.members) == 0 && g.epoch == firstEpoch && len(g.target) == 0
+	return g.Empty() && g.epoch == members.FirstEpoch && len(g.target) == 0
 }
 
 // Deadline is when Tick is due.
-func (g *Group) Deadline() (at time.Time, ok bool) {
-	earliest := func(t time.Time) {
-		if !t.IsZero() && (!ok || t.Before(at)) {
-			at, ok = t, true
-		}
-	}
-	for _, c := range g.clocks {
-		earliest(c.session)
-		earliest(c.rebalance)
-		earliest(c.join)
-		earliest(c.sync)
-	}
-	earliest(g.resolve)
-	return at, ok
-}
+func (g *Group) Deadline() (at time.Time, ok bool) { return g.Due(g.resolve) }
 
 // Loaded gives every member its whole session to show itself.
-func (g *Group) Loaded(now time.Time) {
-	cfg := g.config()
-	for id, m := range g.members {
-		c := clocks{session: now.Add(cfg.Session)}
-		if m.State == Unrevoked {
-			c.rebalance, c.rebalanceEpoch = now.Add(m.rebalanceTimeout()), m.Epoch
-		}
-		g.clocks[id] = c
-	}
-}
-
-// CheckDeleteOffsets refuses nobody.
-func (g *Group) CheckDeleteOffsets() error { return nil }
+func (g *Group) Loaded(now time.Time) { g.AllAlive(now, g.config().Session) }
 
 // Subscribed tells whether a member subscribes to a topic, by its name or by a regular expression.
 func (g *Group) Subscribed(topic string) bool {
@@ -170,7 +108,7 @@ func (g *Group) Subscribed(topic string) bool {
 			return true
 		}
 	}
-	for _, m := range g.members {
+	for _, m := range g.List() {
 		if slices.Contains(m.Topics, topic) {
 			return true
 		}
@@ -183,19 +121,15 @@ func (g *Group) RetainedFrom(topic string, committed time.Time) (time.Time, bool
 	return committed, !g.Subscribed(topic)
 }
 
-// CheckFetch: who says that it is a member must be one, of the epoch that it says.
-func (g *Group) CheckFetch(memberID *string, epoch int32) error {
-	if memberID == nil && epoch < 0 {
-		return nil
+// since is the epoch in which a member got the partition of an offset.
+func (g *Group) since(m *Member, o *group.OffsetOf) (what string, epoch int32, err error) {
+	what = fmt.Sprintf("partition %s-%d", o.Topic, o.Partition)
+	for _, p := range []Partitions{m.Assigned, m.Revoking} {
+		if epoch, ok := p[o.TopicID][o.Partition]; ok {
+			return what, epoch, nil
+		}
 	}
-	m := g.members[deref(memberID)]
-	switch {
-	case m == nil:
-		return g.unknown(deref(memberID))
-	case m.Epoch != epoch:
-		return m.stale("the member epoch is %d, not %d", m.Epoch, epoch)
-	}
-	return nil
+	return "", 0, g.Stale(m, "%s is not the member's", what)
 }
 
 func deref(s *string) string {
@@ -205,85 +139,29 @@ func deref(s *string) string {
 	return *s
 }
 
-// versionOfEpochs is the first version of OffsetCommit in which a member can be told that its epoch is stale.
-const versionOfEpochs = 9
-
-// CheckCommit: a member commits in its epoch, or in an earlier one as far as it has had the partitions since then. Whoever is no member may commit while there
-// is none.
-func (g *Group) CheckCommit(_ time.Time, c *group.Commit) error {
-	if c.Generation < 0 && len(g.members) == 0 {
-		return nil
-	}
-	m := g.members[c.MemberID]
-	if m == nil {
-		return g.unknown(c.MemberID)
-	}
-	if m.Classic == nil && c.Version < versionOfEpochs {
-		return group.Refuse(group.ErrUnsupportedVersion, "members of the consumer group protocol commit with OffsetCommit version %d or above", versionOfEpochs)
-	}
-	return g.checkEpochs(m, c)
-}
-
-// CheckTxnCommit is CheckCommit, but that a producer that says nothing of a group is taken at its word.
-func (g *Group) CheckTxnCommit(_ time.Time, c *group.Commit) error {
-	if c.Generation < 0 && len(g.members) == 0 || c.Generation == -1 && c.MemberID == "" && c.InstanceID == "" {
-		return nil
-	}
-	m := g.members[c.MemberID]
-	if m == nil {
-		return g.unknown(c.MemberID)
-	}
-	return g.checkEpochs(m, c)
-}
-
-func (g *Group) checkEpochs(m *Member, c *group.Commit) error {
-	switch {
-	case c.Generation == m.Epoch:
-		return nil
-	case c.Generation > m.Epoch:
-		return m.stale("the member epoch is %d, not %d", m.Epoch, c.Generation)
-	}
-	for i := range c.Offsets {
-		o := &c.Offsets[i]
-		since, ok := m.assignedSince(o.TopicID, o.Partition)
-		if !ok {
-			return m.stale("partition %s-%d is not the member's", o.Topic, o.Partition)
-		}
-		if c.Generation < since {
-			return m.stale("partition %s-%d is the member's since epoch %d, the commit is of %d", o.Topic, o.Partition, since, c.Generation)
-		}
-	}
-	return nil
-}
-
-func (g *Group) unknown(id string) error {
-	return group.Refuse(group.ErrUnknownMember, "Member %s is not a member of group %s.", id, g.id)
-}
-
 // Tombstones take all that is kept of the group out of the log.
-func (g *Group) Tombstones() []group.Record {
-	var out []group.Record
-	for _, r := range g.burial() {
-		out = append(out, r.encode(g.id))
-	}
-	return out
-}
+func (g *Group) Tombstones() []group.Record { return members.Encode(g.id, g.burial()) }
 
 // burial are the records that end the group, in Kafka's order.
 func (g *Group) burial() []record {
 	var out []record
-	for _, id := range g.order {
-		out = append(out, &currentRecord{member: id})
+	for _, m := range g.List() {
+		out = append(out, currentType.Of(m.ID, nil))
 	}
-	for _, id := range g.order {
-		out = append(out, &targetRecord{member: id})
+	for _, m := range g.List() {
+		out = append(out, targetType.Of(m.ID, nil))
 	}
-	out = append(out, &targetEpochRecord{})
-	for _, id := range g.order {
-		out = append(out, &memberRecord{member: id})
+	out = append(out, assignmentType.Of("", nil))
+	for _, m := range g.List() {
+		out = append(out, memberType.Of(m.ID, nil))
 	}
-	for _, regex := range slices.Sorted(maps.Keys(g.regexes)) {
-		out = append(out, &regexRecord{regex: regex})
+	for _, regex := range sortedKeys(g.regexes) {
+		out = append(out, regexType.Of(regex, nil))
 	}
-	return append(out, &metadataRecord{}, &epochRecord{})
+	return append(out, metadataType.Of("", nil), epochType.Of("", nil))
+}
+
+// burialOf are the records that end a member.
+func burialOf(id string) []record {
+	return []record{currentType.Of(id, nil), targetType.Of(id, nil), memberType.Of(id, nil)}
 }

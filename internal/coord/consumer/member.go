@@ -7,16 +7,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
-)
-
-// MemberState says what a member waits for.
-type MemberState int8
-
-const (
-	Stable     MemberState = 0   // it has what it is to have
-	Unrevoked  MemberState = 1   // it is to give partitions up
-	Unreleased MemberState = 2   // others are to give up what it is to have
-	Unknown    MemberState = 127 // of a release to come
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Partitions are partitions with the epoch in which the member got each. They are replaced, not changed.
@@ -42,7 +33,8 @@ func (p Partitions) with(t TopicID, parts map[int32]int32) Partitions {
 	return out
 }
 
-func (p Partitions) equal(q Partitions) bool {
+// Equal tells whether both are the same, with the same epochs.
+func (p Partitions) Equal(q Partitions) bool {
 	return maps.EqualFunc(p, q, func(a, b map[int32]int32) bool { return maps.Equal(a, b) })
 }
 
@@ -54,52 +46,33 @@ type Classic struct {
 
 // Member is a member of a group. It is replaced, not changed.
 type Member struct {
-	ID string
+	members.Member[Partitions]
 
-	// What it says of itself: a record of its own.
-	InstanceID, RackID   string // "" if there is none
-	ClientID, ClientHost string
-	Topics               []string // sorted
-	Regex                string
-	Rebalance            int32 // milliseconds, -1: unknown
-	Assignor             string
-	Classic              *Classic // nil: it speaks KIP-848's protocol
-
-	// Where it stands: another record.
-	Epoch, Previous int32
-	State           MemberState
-	Assigned        Partitions
-	Revoking        Partitions // to be given up
+	Topics   []string // sorted
+	Regex    string
+	Assignor string
+	Classic  *Classic // nil: it speaks KIP-848's protocol
 }
 
-func newMember(id string) *Member { return &Member{ID: id, Rebalance: -1, Previous: -1} }
+type standing = members.Standing[Partitions]
 
-func (m *Member) reconciled(epoch int32) bool { return m.State == Stable && m.Epoch == epoch }
-
-func (m *Member) rebalanceTimeout() time.Duration {
-	return time.Duration(m.Rebalance) * time.Millisecond
+func newMember(id string) *Member {
+	return &Member{Member: members.Member[Partitions]{ID: id, Rebalance: -1, Standing: standing{Previous: -1}}}
 }
 
-// stale is the error for an epoch that is not the member's, in the words of its protocol.
-func (m *Member) stale(format string, args ...any) error {
-	if m.Classic != nil {
-		return group.Refuse(group.ErrIllegalGeneration, format, args...)
-	}
-	return group.Refuse(group.ErrStaleEpoch, format, args...)
+// At is the member where it stands elsewhere.
+func (m *Member) At(s standing) *Member {
+	next := *m
+	next.Standing = s
+	return &next
 }
 
-func (m *Member) assignedSince(t TopicID, p int32) (int32, bool) {
-	if e, ok := m.Assigned[t][p]; ok {
-		return e, true
-	}
-	e, ok := m.Revoking[t][p]
-	return e, ok
-}
+// IsClassic tells whether the member speaks the classic protocol.
+func (m *Member) IsClassic() bool { return m.Classic != nil }
 
 // sameMetadata tells whether two members say the same of themselves.
 func (m *Member) sameMetadata(o *Member) bool {
-	return m.ID == o.ID && m.InstanceID == o.InstanceID && m.RackID == o.RackID && m.ClientID == o.ClientID && m.ClientHost == o.ClientHost &&
-		slices.Equal(m.Topics, o.Topics) && m.Regex == o.Regex && m.Rebalance == o.Rebalance && m.Assignor == o.Assignor && sameClassic(m.Classic, o.Classic)
+	return m.SameClient(&o.Member) && slices.Equal(m.Topics, o.Topics) && m.Regex == o.Regex && m.Assignor == o.Assignor && sameClassic(m.Classic, o.Classic)
 }
 
 func sameClassic(a, b *Classic) bool {
@@ -107,11 +80,6 @@ func sameClassic(a, b *Classic) bool {
 		return a == b
 	}
 	return a.Session == b.Session && slices.EqualFunc(a.Protocols, b.Protocols, func(x, y group.Protocol) bool { return x.Name == y.Name && slices.Equal(x.Metadata, y.Metadata) })
-}
-
-// sameCurrent tells whether two members stand at the same place.
-func (m *Member) sameCurrent(o *Member) bool {
-	return m.Epoch == o.Epoch && m.Previous == o.Previous && m.State == o.State && m.Assigned.equal(o.Assigned) && m.Revoking.equal(o.Revoking)
 }
 
 // protocol is the classic protocol that a member is told it is in: the first that it offers.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Found makes a classic group one of consumers. One without members just ends; the members of another stay, with what they have.
@@ -18,7 +19,7 @@ func (c *Heartbeat) Found(now time.Time, of *group.Group, o *group.Output) bool 
 		return false
 	}
 	classic, ok := of.Kind().(*group.Classic)
-	if !ok || c.Epoch != EpochJoin {
+	if !ok || c.Epoch != members.EpochJoin {
 		return refuse("Group %s is not a consumer group.", of.ID())
 	}
 	next := c.New()
@@ -48,7 +49,8 @@ func (c *Heartbeat) Found(now time.Time, of *group.Group, o *group.Output) bool 
 // adopt takes the members of a classic group over.
 func (g *Group) adopt(now time.Time, classic *group.Classic, o *group.Output) error {
 	generation := classic.Generation()
-	var members, targets, currents []record
+	var all []*Member
+	var says, targets, stands []record
 	for _, cm := range classic.Members() {
 		m, err := g.adoptMember(&cm, classic.Protocol(), generation)
 		if err != nil {
@@ -62,20 +64,17 @@ func (g *Group) adopt(now time.Time, classic *group.Classic, o *group.Output) er
 			slices.Sort(target[t])
 			target[t] = assignor.Stored(target[t])
 		}
-		members = append(members, &memberRecord{m.ID, m})
-		targets = append(targets, &targetRecord{m.ID, target})
-		currents = append(currents, &currentRecord{m.ID, m})
+		all = append(all, m)
+		says = append(says, memberType.Of(m.ID, m))
+		targets = append(targets, targetType.Of(m.ID, &target))
+		stands = append(stands, currentType.Of(m.ID, &m.Standing))
 	}
-	var all []*Member
-	for _, r := range members {
-		all = append(all, r.(*memberRecord).value)
-	}
-	records := append(members, &epochRecord{&epochValue{generation, g.summary(all).hash}})
+	records := append(says, epochType.Of("", &reached{generation, g.summary(all).hash}))
 	records = append(records, targets...)
-	records = append(records, &targetEpochRecord{&targetEpochValue{generation, 0}})
-	g.commit(o, append(records, currents...))
+	records = append(records, assignmentType.Of("", &members.Assignment{Epoch: generation}))
+	g.commit(o, append(records, stands...))
 	for _, m := range all {
-		g.clocks[m.ID] = clocks{session: now.Add(m.Classic.Session)}
+		g.Alive(now, m, m.Classic.Session, false)
 	}
 	return nil
 }
@@ -124,7 +123,7 @@ const (
 
 // downgradesWithout tells whether only members of the classic protocol are left when some go.
 func (g *Group) downgradesWithout(gone []*Member) bool {
-	left := slices.DeleteFunc(g.list(), func(m *Member) bool { return slices.Contains(gone, m) })
+	left := slices.DeleteFunc(g.List(), func(m *Member) bool { return slices.Contains(gone, m) })
 	return len(left) > 0 && g.mayDowngrade(left)
 }
 
@@ -133,8 +132,8 @@ func (g *Group) downgradesFor(replaced *Member) bool {
 	if replaced.Classic != nil {
 		return false
 	}
-	left := slices.DeleteFunc(g.list(), func(m *Member) bool { return m == replaced })
-	return g.mayDowngrade(left) && len(g.members) <= g.config().ClassicMaxSize
+	left := slices.DeleteFunc(g.List(), func(m *Member) bool { return m == replaced })
+	return g.mayDowngrade(left) && g.Len() <= g.config().ClassicMaxSize
 }
 
 func (g *Group) mayDowngrade(left []*Member) bool {
@@ -147,7 +146,7 @@ func (g *Group) mayDowngrade(left []*Member) bool {
 
 // downgrade makes the group a classic one, without those who have gone, and with joining in the place of the one whose instance it is.
 func (g *Group) downgrade(now time.Time, of *group.Group, gone []*Member, joining *Member, rebalance bool, records []record, o *group.Output) {
-	var members []group.ClassicMember
+	var stay []group.ClassicMember
 	target := func(m *Member) Partitions {
 		out := Partitions{}
 		for t, parts := range g.target[m.ID] {
@@ -159,10 +158,10 @@ func (g *Group) downgrade(now time.Time, of *group.Group, gone []*Member, joinin
 		return out
 	}
 	add := func(m, of *Member) {
-		members = append(members, group.ClassicMember{ID: m.ID, InstanceID: m.InstanceID, ClientID: m.ClientID, ClientHost: m.ClientHost, Session: m.Classic.Session,
-			Rebalance: m.rebalanceTimeout(), Protocols: m.Classic.Protocols, Assignment: g.assignmentFor(target(of), m.Classic.Protocols[0].Metadata)})
+		stay = append(stay, group.ClassicMember{ID: m.ID, InstanceID: m.InstanceID, ClientID: m.ClientID, ClientHost: m.ClientHost, Session: m.Classic.Session,
+			Rebalance: m.RebalanceTimeout(), Protocols: m.Classic.Protocols, Assignment: g.assignmentFor(target(of), m.Classic.Protocols[0].Metadata)})
 	}
-	for _, m := range g.list() {
+	for _, m := range g.List() {
 		if !slices.Contains(gone, m) {
 			add(m, m)
 		}
@@ -170,15 +169,12 @@ func (g *Group) downgrade(now time.Time, of *group.Group, gone []*Member, joinin
 	if joining != nil {
 		add(joining, gone[0])
 	}
-	for _, r := range append(records, g.burial()...) {
-		o.Records = append(o.Records, r.encode(g.id))
-	}
+	records = append(records, g.burial()...)
 	if joining != nil {
-		for _, r := range []record{&currentRecord{member: joining.ID}, &targetRecord{member: joining.ID}, &memberRecord{member: joining.ID}} {
-			o.Records = append(o.Records, r.encode(g.id))
-		}
+		records = append(records, burialOf(joining.ID)...)
 	}
-	classic := of.NewStable(now, g.epoch, members)
+	o.Records = append(o.Records, members.Encode(g.id, records)...)
+	classic := of.NewStable(now, g.epoch, stay)
 	o.Records = append(o.Records, classic.Record())
 	of.Become(classic, o)
 	if rebalance {
@@ -188,9 +184,9 @@ func (g *Group) downgrade(now time.Time, of *group.Group, gone []*Member, joinin
 
 // joinDowngrading takes a member of the classic protocol in the place of the last one of KIP-848's.
 func (g *Group) joinDowngrading(now time.Time, of *group.Group, s *subscribing, existing, next *Member, owns Owned, o *group.Output) (group.JoinResult, error) {
-	rebalance := g.assignmentEpoch < s.epoch
+	rebalance := g.Assignment.Epoch < s.epoch
 	if !rebalance {
-		s.targetEpoch, s.target = g.assignmentEpoch, g.target[existing.ID]
+		s.targetEpoch, s.target = g.Assignment.Epoch, g.target[existing.ID]
 		var err error
 		if next, err = s.reconcile(next, owns); err != nil {
 			return group.JoinResult{}, err

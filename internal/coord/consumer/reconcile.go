@@ -5,13 +5,14 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Owned are the partitions that a member says it owns.
 type Owned map[TopicID][]int32
 
-// within tells whether all that a member owns is among what it was given. A member that does not say may own more.
-func (o Owned) within(p Partitions) bool {
+// Within tells whether all that a member owns is among what it was given. A member that does not say may own more.
+func (o Owned) Within(p Partitions) bool {
 	if o == nil {
 		return false
 	}
@@ -52,21 +53,21 @@ type reconciling struct {
 func (r *reconciling) next() (*Member, error) {
 	m := r.m
 	switch m.State {
-	case Stable:
+	case members.Stable:
 		switch {
 		case m.Epoch != r.epoch:
 			return r.compute(m.Epoch), nil
 		case r.changed:
 			return r.unsubscribe(), nil
 		}
-	case Unrevoked:
+	case members.Unrevoked:
 		switch {
 		case !r.owns.touches(m.Revoking):
 			return r.compute(m.Epoch), nil
 		case r.changed:
 			return r.unsubscribe(), nil
 		}
-	case Unreleased:
+	case members.Unreleased:
 		return r.compute(m.Epoch), nil
 	default:
 		if r.owns == nil || len(r.owns) > 0 {
@@ -75,13 +76,6 @@ func (r *reconciling) next() (*Member, error) {
 		return r.compute(r.epoch), nil
 	}
 	return m, nil
-}
-
-// at is the member in another epoch.
-func (m *Member) at(epoch int32) *Member {
-	next := *m
-	next.Epoch, next.Previous = epoch, m.Epoch
-	return &next
 }
 
 // unsubscribe takes from a member at once what it subscribes to no longer.
@@ -98,10 +92,10 @@ func (r *reconciling) unsubscribe() *Member {
 	if len(assigned) == len(r.m.Assigned) {
 		return r.m
 	}
-	next := r.m.at(r.m.Epoch)
+	next := r.m.At(r.m.In(r.m.Epoch))
 	next.Assigned = assigned
 	if r.owns.touches(revoking) {
-		next.State, next.Revoking = Unrevoked, revoking
+		next.State, next.Revoking = members.Unrevoked, revoking
 	}
 	return next
 }
@@ -129,14 +123,14 @@ func (r *reconciling) compute(epoch int32) *Member {
 	}
 	free, unreleased := r.free(subscribed)
 	if len(revoking) > 0 && r.owns.touches(revoking) {
-		next := r.m.at(epoch)
-		next.State, next.Assigned, next.Revoking = Unrevoked, assigned, revoking
+		next := r.m.At(r.m.In(epoch))
+		next.State, next.Assigned, next.Revoking = members.Unrevoked, assigned, revoking
 		return next
 	}
-	next := r.m.at(r.epoch)
-	next.State, next.Revoking = Stable, nil
+	next := r.m.At(r.m.In(r.epoch))
+	next.State, next.Revoking = members.Stable, nil
 	if unreleased {
-		next.State = Unreleased
+		next.State = members.Unreleased
 	}
 	for t, parts := range free {
 		assigned = assigned.with(t, parts)
@@ -194,11 +188,10 @@ func (g *Group) subscribedIDs(m *Member) map[TopicID]bool {
 
 // subscribedNames are all topics that a member subscribes to, by name or by what its regular expression stands for.
 func (g *Group) subscribedNames(m *Member) []string {
-	r := g.regexes[m.Regex]
-	if r == nil || m.Regex == "" {
+	if m.Regex == "" {
 		return m.Topics
 	}
-	names := slices.Concat(m.Topics, r.topics)
+	names := slices.Concat(m.Topics, g.regexes[m.Regex].topics)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -1,19 +1,15 @@
 package consumer
 
 import (
-	"encoding/binary"
 	"maps"
 	"regexp"
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
-
-var emptyTarget = assignor.Assignment{}
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
@@ -23,7 +19,6 @@ type subscribing struct {
 	now     time.Time
 	records []record
 
-	created  bool   // the member is new
 	replaced string // the member whose instance this one takes over
 	epoch    int32  // of the group
 	seen     int64  // version of the topics
@@ -34,27 +29,8 @@ type subscribing struct {
 	moved       bool                // it stands elsewhere than before
 }
 
-// list are the members in the order of joining.
-func (g *Group) list() []*Member {
-	out := make([]*Member, 0, len(g.order))
-	for _, id := range g.order {
-		out = append(out, g.members[id])
-	}
-	return out
-}
-
 // with are the members with one of them changed, or added.
-func (s *subscribing) with(m *Member) []*Member {
-	members := s.g.list()
-	if s.replaced != "" && s.replaced != m.ID {
-		members = slices.DeleteFunc(members, func(o *Member) bool { return o.ID == s.replaced })
-	}
-	if i := slices.IndexFunc(members, func(o *Member) bool { return o.ID == m.ID }); i >= 0 {
-		members[i] = m
-		return members
-	}
-	return append(members, m)
-}
+func (s *subscribing) with(m *Member) []*Member { return s.g.With(m, s.replaced) }
 
 // regexStatus is what became of a member's regular expression.
 type regexStatus int
@@ -69,8 +45,8 @@ const (
 func (s *subscribing) take(before, next *Member, allowed func(string) bool) error {
 	g := s.g
 	names := false
-	if s.created || !next.sameMetadata(before) {
-		s.records = append(s.records, &memberRecord{next.ID, next})
+	if created := s.replaced == "" && g.Get(next.ID) == nil; created || !next.sameMetadata(before) {
+		s.records = append(s.records, memberType.Of(next.ID, next))
 		names = !slices.Equal(next.Topics, before.Topics)
 	}
 	regex, err := s.takeRegex(before, next, allowed)
@@ -82,7 +58,7 @@ func (s *subscribing) take(before, next *Member, allowed func(string) bool) erro
 	if next.Classic != nil {
 		bump = s.changed
 	} else if before.Assignor != next.Assignor {
-		bump = bump || g.preferred(g.list()) != g.preferred(s.with(next))
+		bump = bump || g.preferred(g.List()) != g.preferred(s.with(next))
 	}
 	s.epoch = g.epoch
 	if s.seen = g.topics.Version(); !bump && g.seen == s.seen {
@@ -90,10 +66,10 @@ func (s *subscribing) take(before, next *Member, allowed func(string) bool) erro
 	}
 	if hash := g.summary(s.with(next)).hash; bump || hash != g.hash {
 		s.epoch++
-		s.records = append(s.records, &epochRecord{&epochValue{s.epoch, hash}})
+		s.records = append(s.records, epochType.Of("", &reached{s.epoch, hash}))
 	}
 	if g.oldMetadata {
-		s.records = append(s.records, &metadataRecord{})
+		s.records = append(s.records, metadataType.Of("", nil))
 	}
 	return nil
 }
@@ -124,10 +100,10 @@ type summary struct {
 	hash    int64
 }
 
-func (g *Group) summary(members []*Member) summary {
+func (g *Group) summary(all []*Member) summary {
 	s := summary{regexes: map[string]int{}}
 	byName, byRegex := map[string]int{}, map[string]int{}
-	for _, m := range members {
+	for _, m := range all {
 		for _, t := range m.Topics {
 			byName[t]++
 		}
@@ -136,16 +112,14 @@ func (g *Group) summary(members []*Member) summary {
 		}
 	}
 	for regex := range s.regexes {
-		if r := g.regexes[regex]; r != nil {
-			for _, t := range r.topics {
-				byRegex[t]++
-			}
+		for _, t := range g.regexes[regex].topics {
+			byRegex[t]++
 		}
 	}
-	s.same = homogeneous(len(members), s.regexes, byName, byRegex)
-	all := maps.Clone(byName)
-	maps.Copy(all, byRegex)
-	s.hash = g.hashOf(sortedKeys(all))
+	s.same = homogeneous(len(all), s.regexes, byName, byRegex)
+	names := maps.Clone(byName)
+	maps.Copy(names, byRegex)
+	s.hash = members.HashOf(g.topics, sortedKeys(names))
 	return s
 }
 
@@ -169,61 +143,42 @@ func homogeneous(members int, regexes, byName, byRegex map[string]int) bool {
 	return true
 }
 
-// hashOf tells whether topics have changed: their ids, or how many partitions they have. It is not the hash that Apache Kafka takes, which would then see a
-// change where there is none, and assign once more. 0: none of them is there.
-func (g *Group) hashOf(names []string) int64 {
-	h, any := xxhash.New(), false
-	for _, name := range names {
-		t, ok := g.topics.ByName(name)
-		if !ok {
-			continue
-		}
-		any = true
-		b := append([]byte(nil), t.ID[:]...)
-		b = binary.BigEndian.AppendUint32(b, uint32(t.Partitions))
-		h.Write(b) // which gives no error
-	}
-	if !any {
-		return 0
-	}
-	return int64(h.Sum64())
-}
-
 // takeRegex has what regular expressions stand for looked up after this step, if that is due: for a new one, and from time to time.
 func (s *subscribing) takeRegex(before, next *Member, allowed func(string) bool) (regexStatus, error) {
 	if before.Regex == "" && next.Regex == "" && len(s.g.regexes) == 0 {
 		return regexSame, nil
 	}
 	g, status, due := s.g, regexSame, false
-	members := g.summary(g.list()).regexes
+	in := g.summary(g.List()).regexes
 	if before.Regex != next.Regex {
 		status = regexChanged
-		if before.Regex != "" && members[before.Regex] == 1 {
-			s.records = append(s.records, &regexRecord{regex: before.Regex})
+		if before.Regex != "" && in[before.Regex] == 1 {
+			s.records = append(s.records, regexType.Of(before.Regex, nil))
 		}
+		_, known := g.regexes[next.Regex]
 		switch {
 		case next.Regex == "":
 			status = regexChangedAndResolved
-		case members[next.Regex] == 0:
+		case in[next.Regex] == 0:
 			if _, err := compile(next.Regex); err != nil {
 				return 0, group.Refuse(group.ErrInvalidRegex, "SubscribedTopicRegex `%s` is not a valid regular expression: %s.", next.Regex, err)
 			}
 			due = true
-		case g.regexes[next.Regex] != nil:
+		case known:
 			status = regexChangedAndResolved
 		}
 	}
-	if !due && len(members) == 0 || !g.resolve.IsZero() {
+	if !due && len(in) == 0 || !g.resolve.IsZero() {
 		return status, nil
 	}
 	at, version := g.lookedUp()
 	if !at.IsZero() && !s.now.After(at.Add(regexPause)) {
 		return status, nil
 	}
-	if members = g.summary(s.with(next)).regexes; len(members) == 0 {
+	if in = g.summary(s.with(next)).regexes; len(in) == 0 {
 		return status, nil
 	}
-	if due || len(members) != len(g.regexes) || version != g.topics.Version() || s.now.After(at.Add(regexRefresh)) {
+	if due || len(in) != len(g.regexes) || version != g.topics.Version() || s.now.After(at.Add(regexRefresh)) {
 		g.resolve, g.allowed = s.now, allowed
 	}
 	return status, nil
@@ -247,23 +202,19 @@ func (g *Group) lookUp(now time.Time, o *group.Output) {
 	names, version, bump := g.topics.Names(), g.topics.Version(), false
 	before := g.regexes
 	g.regexes = maps.Clone(before)
-	for regex := range g.summary(g.list()).regexes {
-		v := &resolved{topics: matching(regex, names, allowed), version: version, timestamp: now.UnixMilli()}
-		old := before[regex]
-		bump = bump || old == nil && len(v.topics) > 0 || old != nil && !slices.Equal(old.topics, v.topics)
+	for _, regex := range sortedKeys(g.summary(g.List()).regexes) {
+		v := resolved{topics: matching(regex, names, allowed), version: version, timestamp: now.UnixMilli()}
+		bump = bump || !slices.Equal(before[regex].topics, v.topics)
 		g.regexes[regex] = v
-		records = append(records, &regexRecord{regex, v})
+		records = append(records, regexType.Of(regex, &v))
 	}
-	hash := g.summary(g.list()).hash
+	hash := g.summary(g.List()).hash
 	g.regexes = before
-	slices.SortFunc(records, func(a, b record) int {
-		return compareStrings(a.(*regexRecord).regex, b.(*regexRecord).regex)
-	})
 	if len(records) == 0 {
 		return
 	}
 	if bump || hash != g.hash {
-		records = append(records, &epochRecord{&epochValue{g.epoch + 1, hash}})
+		records = append(records, epochType.Of("", &reached{g.epoch + 1, hash}))
 	}
 	g.commit(o, records)
 }
@@ -283,46 +234,31 @@ func matching(regex string, names []string, allowed func(string) bool) []string 
 	return out
 }
 
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // assign makes a new target if the group's epoch has grown, at most as often as the configuration says.
 func (s *subscribing) assign(next *Member) {
 	g := s.g
-	s.targetEpoch = g.assignmentEpoch
+	s.targetEpoch = g.Assignment.Epoch
 	if s.target = g.target[next.ID]; s.replaced != "" {
 		s.target = g.target[s.replaced]
 	}
-	if g.assignmentEpoch >= s.epoch || !g.mayAssign(s.now) {
+	if g.Assignment.Epoch >= s.epoch || !g.Assignment.MayAssign(s.now, g.config().AssignmentInterval) {
 		return
 	}
 	for _, a := range s.shareOut(s.with(next)) {
 		old, had := g.target[a.ID]
 		if s.replaced != "" && a.ID == next.ID {
 			old, had = g.target[s.replaced]
-			had = had || g.members[s.replaced] != nil
+			had = had || g.Get(s.replaced) != nil
 		}
 		if !had || !sameTarget(old, a.Assignment) {
-			s.records = append(s.records, &targetRecord{a.ID, a.Assignment})
+			s.records = append(s.records, targetType.Of(a.ID, &a.Assignment))
 		}
 		if a.ID == next.ID {
 			s.target = a.Assignment
 		}
 	}
 	s.targetEpoch = s.epoch
-	s.records = append(s.records, &targetEpochRecord{&targetEpochValue{s.epoch, s.now.UnixMilli()}})
-}
-
-func (g *Group) mayAssign(now time.Time) bool {
-	interval := g.config().AssignmentInterval
-	return g.assignedAt == 0 || interval == 0 || !now.Before(time.UnixMilli(g.assignedAt).Add(interval))
+	s.records = append(s.records, assignmentType.Of("", &members.Assignment{Epoch: s.epoch, Made: s.now.UnixMilli()}))
 }
 
 func sameTarget(a, b assignor.Assignment) bool {
@@ -344,10 +280,10 @@ func (s *subscribing) shareOut(members []*Member) []assignor.Assigned {
 	for _, m := range members {
 		byID[m.ID] = m
 	}
-	for _, id := range s.memberOrder(members) {
+	for _, id := range g.HashOrder(members) {
 		m := byID[id]
 		before := g.target[id]
-		if s.replaced != "" && g.members[id] == nil {
+		if s.replaced != "" && g.Get(id) == nil {
 			before = g.target[s.replaced]
 		}
 		topics := assignor.TopicSet(g.subscribedNames(m), func(name string) (TopicID, bool) {
@@ -362,31 +298,9 @@ func (s *subscribing) shareOut(members []*Member) []assignor.Assigned {
 	return assignor.ByName(g.preferred(members))(spec)
 }
 
-// memberOrder is the order in which Apache Kafka goes through the members: those that it knew, then the one that comes.
-func (s *subscribing) memberOrder(members []*Member) []string {
-	known := assignor.MemberOrder(s.g.order, s.g.peak)
-	out := make([]string, 0, len(members))
-	present := map[string]bool{}
-	for _, m := range members {
-		present[m.ID] = true
-	}
-	for _, id := range known {
-		if present[id] {
-			out = append(out, id)
-			delete(present, id)
-		}
-	}
-	for _, m := range members {
-		if present[m.ID] {
-			out = append(out, m.ID)
-		}
-	}
-	return out
-}
-
 // reconcile brings the member one step nearer to its target.
 func (s *subscribing) reconcile(m *Member, owns Owned) (*Member, error) {
-	if !s.changed && m.reconciled(s.targetEpoch) {
+	if !s.changed && m.Reconciled(s.targetEpoch) {
 		return m, nil
 	}
 	r := reconciling{g: s.g, m: m, epoch: s.targetEpoch, target: s.target, changed: s.changed, owns: owns}
@@ -394,8 +308,8 @@ func (s *subscribing) reconcile(m *Member, owns Owned) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.moved = !next.sameCurrent(m); s.moved {
-		s.records = append(s.records, &currentRecord{next.ID, next})
+	if s.moved = !next.Standing.Equal(&m.Standing); s.moved {
+		s.records = append(s.records, currentType.Of(next.ID, &next.Standing))
 	}
 	return next, nil
 }
@@ -405,16 +319,10 @@ func (s *subscribing) done(m *Member, session time.Duration, o *group.Output) {
 	g := s.g
 	g.commit(o, s.records)
 	g.seen = s.seen
-	c := g.clocks[m.ID]
-	c.session = s.now.Add(session)
+	g.Alive(s.now, m, session, s.moved && m.Classic == nil)
 	if m.Classic == nil {
-		c.join, c.sync = time.Time{}, time.Time{}
-		if s.moved {
-			c.rebalance = time.Time{}
-		}
-		if s.moved && m.State == Unrevoked {
-			c.rebalance, c.rebalanceEpoch = s.now.Add(m.rebalanceTimeout()), m.Epoch
-		}
+		c := g.Clocks[m.ID]
+		c.Join, c.Sync = time.Time{}, time.Time{}
+		g.Clocks[m.ID] = c
 	}
-	g.clocks[m.ID] = c
 }
