@@ -110,18 +110,37 @@ func (c *Cache) Next(k Key, epoch int32, add, forget []Part) ([]Part, error) {
 	}
 	before := len(s.parts)
 	next := unique(slices.Clone(s.parts), add)
-	for _, p := range next[before:] {
-		s.told[p] = true
-	}
-	if len(forget) > 0 {
-		next = slices.DeleteFunc(next, func(p Part) bool { return slices.Contains(forget, p) })
-	}
+	added := next[before:]
+	next, gone := without(next, forget)
 	if c.partitions+len(next)-before > c.slots()*maxPartitionsPerSlot {
 		return nil, ErrLimit
+	}
+	for _, p := range added {
+		s.told[p] = true
+	}
+	for p := range gone {
+		delete(s.told, p)
 	}
 	c.partitions += len(next) - before
 	s.parts, s.epoch = next, after(epoch)
 	return rotated(next, int(epoch)), nil
+}
+
+// without gives the parts that are not to be forgotten, and what is, as a set.
+func without(parts, forget []Part) (left []Part, gone map[Part]struct{}) {
+	if len(forget) == 0 {
+		return parts, nil
+	}
+	gone = make(map[Part]struct{}, len(forget))
+	for _, p := range forget {
+		gone[p] = struct{}{}
+	}
+	for _, p := range parts {
+		if _, out := gone[p]; !out {
+			left = append(left, p)
+		}
+	}
+	return left, gone
 }
 
 func rotated(parts []Part, by int) []Part {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 )
 
 func part(n int32) Part { return Part{[16]byte{1}, n} }
@@ -91,5 +92,41 @@ func TestConnectionsAndLimits(t *testing.T) {
 	}
 	if after(math.MaxInt32) != 1 {
 		t.Error("epochs begin anew at 1")
+	}
+}
+
+// TestForgottenIsForgotten: whatever a client adds and takes away again, a session keeps nothing of what is not in it, and a request that does so with very many partitions
+// holds others up for no longer than it must.
+func TestForgottenIsForgotten(t *testing.T) {
+	c, k := New(slots(100)), Key{"g", "m"}
+	if err := c.Open(k, 7, []Part{part(0)}); err != nil {
+		t.Fatal(err)
+	}
+	const n = 80_000
+	many := func(from int32) (list []Part) {
+		for i := range int32(n) {
+			list = append(list, part(from+i))
+		}
+		return list
+	}
+	began := time.Now()
+	for i := range int32(5) {
+		got, err := c.Next(k, i+1, many(1+i*n), many(1+i*n))
+		if err != nil || !slices.Equal(got, []Part{part(0)}) {
+			t.Fatalf("%d parts, %v", len(got), err)
+		}
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if _, err := c.Next(k, 6, append(many(0), many(n)...), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Next(k, 7, append(many(2*n), many(3*n)...), nil); !errors.Is(err, ErrLimit) {
+		t.Errorf("more than there may be: %v", err)
+	}
+	s := c.sessions[k]
+	if len(s.told) > len(s.parts) || len(s.parts) != 2*n || c.partitions != len(s.parts) {
+		t.Errorf("%d parts, %d counted, %d to be told of", len(s.parts), c.partitions, len(s.told))
 	}
 }
