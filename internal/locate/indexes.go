@@ -9,8 +9,13 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
-// maxIndexFile is the largest index that is read: Kafka's segment.index.bytes is 10 MiB unless somebody raised it.
-const maxIndexFile = 64 << 20
+const (
+	// maxIndexFile is the largest index that is read: Kafka's segment.index.bytes is 10 MiB unless somebody raised it.
+	maxIndexFile = 64 << 20
+	// parallelIndexes bounds how many indexes are on their way at once, of which each may take some MiB that the cache does not count yet: when many clients come back in the
+	// middle of their segments, each wants another one. It is enough for hundreds a second at a store's distance.
+	parallelIndexes = 16
+)
 
 // errUnreadable: an index was fetched twice and made no sense both times.
 var errUnreadable = errors.New("index cannot be read")
@@ -29,6 +34,12 @@ const entryBytes = 200
 func fetchIndex[T any](ctx context.Context, r *Resolver, m *remotestorage.RemoteLogSegmentMetadata, t remotestorage.IndexType, parse func([]byte) (T, error)) (T, error) {
 	var zero T
 	value, err := r.files.Load(ctx, fileKey{segment: m.ID, kind: t}, func() (any, int64, error) {
+		select {
+		case r.loading <- struct{}{}:
+			defer func() { <-r.loading }()
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
 		for try := 0; ; try++ {
 			b, err := r.readIndex(ctx, m, t)
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rewind-kafka/rewind/internal/golden"
 	"github.com/rewind-kafka/rewind/internal/locate"
@@ -76,6 +77,52 @@ func TestIndexCacheIsBounded(t *testing.T) {
 		if n := l.store.count(segment.IndexSuffix); n != c.want {
 			t.Errorf("cache of %d bytes: %d fetches, want %d", c.bytes, n, c.want)
 		}
+	}
+}
+
+// TestIndexesOnTheirWayAreBounded: however many offsets are looked for at once, as when all clients come back, a few indexes are in memory before the cache takes them. Who waits
+// for a turn may give up.
+func TestIndexesOnTheirWayAreBounded(t *testing.T) {
+	const segments, most = 100, 16
+	var all []fakeSegment
+	for i := range int64(segments) {
+		all = append(all, fakeSegment{start: 100 * i, end: 100*i + 99})
+	}
+	l := newFakeLog(t, all...)
+	r := l.resolver(locate.Options{})
+	v := &golden.View{Epochs: history(0, 0)}
+	var now, top atomic.Int32
+	release := make(chan struct{})
+	l.store.onFetch = func(_ string, b []byte) ([]byte, error) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := top.Load(); n > old && !top.CompareAndSwap(old, n); old = top.Load() {
+		}
+		<-release
+		return b, nil
+	}
+	var wg sync.WaitGroup
+	for i := range int64(segments) {
+		wg.Go(func() {
+			if _, err := r.Resolve(ctx, fakeTP, v, 100*i+55, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for deadline := time.Now().Add(time.Minute); now.Load() < most; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d at once", now.Load())
+		}
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := r.Resolve(canceled, fakeTP, v, 100*segments-5, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("a resolve that gave up: %v", err)
+	}
+	close(release)
+	wg.Wait()
+	if n := top.Load(); n != most {
+		t.Errorf("%d indexes on their way at once, want %d", n, most)
 	}
 }
 

@@ -82,15 +82,15 @@ type Resolver struct {
 	logger   *slog.Logger
 	files    *loadcache.Cache[fileKey, any] // parsed indexes, by bytes
 	txnKnown bool
-	// looking bounds how many lookups by timestamp hold a decompressed batch at once.
-	looking chan struct{}
+	// looking bounds how many lookups by timestamp hold a decompressed batch at once, loading how many indexes are on their way.
+	looking, loading chan struct{}
 }
 
 // New returns a Resolver.
 func New(o Options) *Resolver {
 	r := &Resolver{
 		rsm: o.RSM, index: o.Index, metrics: o.Metrics, logger: o.Logger,
-		txnKnown: o.TxnIndexEmptyKnown, looking: make(chan struct{}, parallelLookups),
+		txnKnown: o.TxnIndexEmptyKnown, looking: make(chan struct{}, parallelLookups), loading: make(chan struct{}, parallelIndexes),
 	}
 	if r.metrics == nil {
 		r.metrics = noMetrics{}
