@@ -2,6 +2,7 @@ package clientconn
 
 import (
 	"io"
+	"net"
 	"sync"
 	"time"
 )
@@ -157,7 +158,8 @@ func (c *Conn) awaitDrained() error {
 	}
 }
 
-// sayGoodbye ends a drained connection.
+// sayGoodbye ends a drained connection. What was written may lie in our own socket for as long as the client is slow to take it, so it waits until that is empty, and for the farewell
+// from then on. Whoever drains, and the idle time, bound it: by Close.
 func (c *Conn) sayGoodbye() error {
 	half, ok := c.client.(interface{ CloseWrite() error })
 	if !ok {
@@ -168,9 +170,41 @@ func (c *Conn) sayGoodbye() error {
 	}
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.ctx.Done(): // the reader of requests has seen the client hang up
+	for waits := c.untaken(); ; {
+		select {
+		case <-timer.C:
+		case <-c.ctx.Done(): // the reader of requests has seen the client hang up
+			return nil
+		}
+		before := waits
+		if waits = c.untaken(); !waits && !before {
+			return nil
+		}
+		timer.Reset(farewell)
+	}
+}
+
+// untaken tells whether some of what was written to the client is still on this side, as far as that can be known.
+func (c *Conn) untaken() bool {
+	s, ok := c.client.(socket)
+	if !ok {
+		return false
+	}
+	tcp := socketUnder(s.Conn)
+	return tcp != nil && untaken(tcp)
+}
+
+// socketUnder is the TCP connection that carries another; nil if there is none.
+func socketUnder(c net.Conn) *net.TCPConn {
+	for c != nil {
+		if tcp := tcpOf(c); tcp != nil {
+			return tcp
+		}
+		inner, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nil
+		}
+		c = inner.NetConn()
 	}
 	return nil
 }
