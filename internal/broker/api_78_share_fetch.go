@@ -10,6 +10,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/fetch"
+	"github.com/rewind-kafka/rewind/internal/quota"
 	"github.com/rewind-kafka/rewind/internal/sharepart"
 	"github.com/rewind-kafka/rewind/internal/sharesession"
 	"github.com/rewind-kafka/rewind/internal/wire"
@@ -36,19 +37,24 @@ func (b *Broker) handleShareFetch(ctx context.Context, c *conn, req *kmsg.ShareF
 	parts, err := b.shareSession(c, k, req, len(acks) > 0)
 	if err != nil {
 		if errors.Is(err, sharesession.ErrLimit) { // lest the client asks again at once
+			began := time.Now()
 			b.shares.idle(ctx, millis(req.MaxWaitMillis))
+			c.waited(time.Since(began))
 		}
 		return fail(shareCode(err), err.Error())
 	}
 	resp.AcquisitionLockTimeoutMillis = int32(b.groupConfigs(k.Group).ShareLockDuration.Milliseconds())
 	acknowledged := b.shares.acknowledge(ctx, c, k, acks, req.Version >= 2, req.IsRenewAck)
-	if !req.IsRenewAck && len(parts) > 0 {
+	places := sharePlaces{resp: resp}
+	if !req.IsRenewAck && len(parts) > 0 && !c.overdrawn(quota.Fetch) {
 		a.grant = b.responses.Grant()
-		b.fillShareFetch(resp, k, req.ShareSessionEpoch, b.shares.read(ctx, b.shareQuery(c, k, req, a.grant), parts))
-		a.grant.Used(recordBytes(resp))
+		b.fillShareFetch(&places, k, req.ShareSessionEpoch, b.shares.read(ctx, b.shareQuery(c, k, req, a.grant), parts))
+		n := recordBytes(resp)
+		a.grant.Used(n)
+		c.charge(quota.Fetch, float64(n))
 	}
 	for _, r := range acknowledged {
-		p := shareFetchPart(resp, r.part, true)
+		p := places.of(r.part)
 		p.AcknowledgeErrorCode = shareCode(r.err)
 		if r.err != nil {
 			why := r.err.Error()
@@ -108,19 +114,20 @@ func (b *Broker) shareSession(c *conn, k sharesession.Key, req *kmsg.ShareFetchR
 func (b *Broker) shareQuery(c *conn, k sharesession.Key, req *kmsg.ShareFetchRequest, grant *fetch.Grant) *shareQuery {
 	const recordLimit = 1 // the other is batch_optimized
 	most := int(min(req.MaxBytes, b.config().FetchMaxBytes))
+	most = int(min(float64(most), b.quotas.Most(quota.Fetch, c.user(), c.clientID)))
 	return &shareQuery{conn: c, group: k.Group, member: k.Member, maxRecords: int(req.MaxRecords), batchSize: int(req.BatchSize), limited: req.ShareAcquireMode == recordLimit,
 		committed: b.groupConfigs(k.Group).ShareCommitted,
 		limits:    fetch.Limits{Reserve: grant.Reserve, MinBytes: min(int(req.MinBytes), most), MaxBytes: most, MaxWait: millis(req.MaxWaitMillis)}}
 }
 
 // fillShareFetch writes down what was read. In the later answers of a session what is no news is left out.
-func (b *Broker) fillShareFetch(resp *kmsg.ShareFetchResponse, k sharesession.Key, epoch int32, answers []shareAnswer) {
+func (b *Broker) fillShareFetch(places *sharePlaces, k sharesession.Key, epoch int32, answers []shareAnswer) {
 	for i := range answers {
 		a := &answers[i]
 		if news := b.shares.sessions.News(k, a.part, len(a.records) > 0, a.code != errNone); !news && epoch != sharesession.Initial {
 			continue
 		}
-		p := shareFetchPart(resp, a.part, false)
+		p := places.of(a.part)
 		p.ErrorCode, p.Records = a.code, a.records
 		if a.err != nil {
 			why := a.err.Error()
@@ -143,25 +150,34 @@ func (b *Broker) leaderEpochOf(part sharesession.Part) int32 {
 	return b.epochOf(t.Name, part.Partition)
 }
 
-// shareFetchPart is a partition's place in an answer; look finds one that is there.
-func shareFetchPart(resp *kmsg.ShareFetchResponse, part sharesession.Part, look bool) *kmsg.ShareFetchResponseTopicPartition {
-	for i := range resp.Topics {
-		t := &resp.Topics[i]
-		if t.TopicID != part.TopicID {
-			continue
-		}
-		for j := range t.Partitions {
-			if look && t.Partitions[j].Partition == part.Partition {
-				return &t.Partitions[j]
-			}
-		}
+// sharePlaces finds the places of partitions in an answer.
+type sharePlaces struct {
+	resp   *kmsg.ShareFetchResponse
+	topics map[[16]byte]int // where each topic is
+	parts  map[sharesession.Part]int
+}
+
+// of is a partition's place, which is made if there is none. It is good until the next one is asked for.
+func (s *sharePlaces) of(part sharesession.Part) *kmsg.ShareFetchResponseTopicPartition {
+	if s.parts == nil {
+		s.topics, s.parts = map[[16]byte]int{}, map[sharesession.Part]int{}
+	}
+	i, ok := s.topics[part.TopicID]
+	if !ok {
+		i = len(s.resp.Topics)
+		s.topics[part.TopicID] = i
+		s.resp.Topics = append(s.resp.Topics, kmsg.ShareFetchResponseTopic{TopicID: part.TopicID})
+	}
+	t := &s.resp.Topics[i]
+	j, ok := s.parts[part]
+	if !ok {
+		j = len(t.Partitions)
+		s.parts[part] = j
 		p := kmsg.NewShareFetchResponseTopicPartition()
 		p.Partition, p.Records = part.Partition, []byte{}
 		t.Partitions = append(t.Partitions, p)
-		return &t.Partitions[len(t.Partitions)-1]
 	}
-	resp.Topics = append(resp.Topics, kmsg.ShareFetchResponseTopic{TopicID: part.TopicID})
-	return shareFetchPart(resp, part, look)
+	return &t.Partitions[j]
 }
 
 func shareFetchAcks(req *kmsg.ShareFetchRequest) (acks []shareAck) {
@@ -214,3 +230,5 @@ func (f *shareFetched) buffers(_ context.Context, version int16, correlationID i
 }
 
 func (f *shareFetched) release() { f.grant.Release() }
+
+func (f *shareFetched) setThrottle(millis int32) { setThrottle(f.ShareFetchResponse, millis) }

@@ -81,12 +81,14 @@ func (s *shareService) read(ctx context.Context, q *shareQuery, parts []shareses
 			}
 			cancel = func() {} // others were faster, and wake us when they are done
 		}
+		began := time.Now()
 		select {
 		case <-woken:
 		case <-timer.C:
 			over = true
 		case <-ctx.Done():
 		}
+		q.conn.waited(time.Since(began))
 		cancel()
 	}
 	return refused
