@@ -1,9 +1,14 @@
 package remote
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // The last batch of a range may reach past the range's last offset, and what follows was found by then: it begins behind that batch, whoever is first to leave the range, its
@@ -50,5 +55,40 @@ func TestOffsetsThatOverflow(t *testing.T) {
 	p := r.Open(testTP, base, w.resolve)
 	if err := p.Wait(t.Context(), 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%v, at %d", err, p.Offset())
+	}
+}
+
+// A store that gives nothing, or a resolver that gives up what it does, is not available when the deadline passes, whenever that is: while something is asked, or in a pause between.
+// Only a reader that was closed says so.
+func TestTheDeadlineIsNoClosing(t *testing.T) {
+	hangs := func(ctx context.Context) error {
+		<-ctx.Done()
+		return fmt.Errorf("asking: %w", ctx.Err())
+	}
+	for name, tt := range map[string]struct {
+		change  func(offset int64, refresh error, r *Range) error
+		timeout time.Duration
+	}{
+		"idle, in a request": {nil, 700 * time.Millisecond},
+		"idle, in the pause": {nil, 990 * time.Millisecond},
+		"resolving": {func(int64, error, *Range) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			return hangs(ctx)
+		}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{segments: plainSegments(1, 3, 100), change: tt.change, wrap: func(*segment, int, Source) Source {
+					return sourceFunc(func(ctx context.Context, _, _ int64) (io.ReadCloser, error) { return nil, hangs(ctx) })
+				}}
+				r := NewReader(Options{ReadAhead: true, RequestTimeout: tt.timeout, Deadline: time.Second})
+				defer r.Close()
+				p := r.Open(testTP, 0, w.resolve)
+				if err := p.Wait(t.Context(), 1); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrClosed) {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

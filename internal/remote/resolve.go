@@ -19,10 +19,11 @@ func wantsRefresh(err error) bool {
 // unavailable marks what could not be got in time.
 func unavailable(err error) error {
 	switch {
-	case errors.Is(err, context.Canceled): // of the cache: its owner is closing everything
-		return ErrClosed
 	case errors.Is(err, ErrUnavailable):
 		return err
+	case errors.Is(err, errTimeout) || errors.Is(err, errIdle): // its request may have ended as cancelled, by this side
+	case errors.Is(err, context.Canceled): // of the cache: its owner is closing everything
+		return ErrClosed
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
@@ -98,9 +99,13 @@ func (p *PartitionReader) resolveWithin(offset int64, refresh error) (Range, err
 			return rng, err
 		}
 		p.r.opts.Metrics.Count(EventRetry)
-		if ctx.Err() != nil || !pause.wait(ctx) {
-			return rng, unavailable(fmt.Errorf("resolving: %w", err))
+		if ctx.Err() == nil && pause.wait(ctx) {
+			continue
 		}
+		if p.ctx.Err() != nil {
+			return rng, ErrClosed
+		}
+		return rng, fmt.Errorf("%w: resolving: %w", ErrUnavailable, err)
 	}
 }
 
