@@ -62,7 +62,7 @@ func fetchIndex[T any](ctx context.Context, r *Resolver, m *remotestorage.Remote
 
 func (r *Resolver) readIndex(ctx context.Context, m *remotestorage.RemoteLogSegmentMetadata, t remotestorage.IndexType) (b []byte, err error) {
 	defer func() { r.metrics.IndexFetched(t, len(b), err) }()
-	body, err := r.rsm.FetchIndex(ctx, *m, t)
+	body, err := openBody(ctx, func(ctx context.Context) (io.ReadCloser, error) { return r.rsm.FetchIndex(ctx, *m, t) })
 	if err != nil {
 		return nil, fmt.Errorf("fetching the %s index of %s: %w", t, objectName(m, ""), err)
 	}

@@ -24,7 +24,7 @@ type batchStream struct {
 }
 
 func (r *Resolver) stream(ctx context.Context, m *remotestorage.RemoteLogSegmentMetadata, start, end int64) (*batchStream, error) {
-	body, err := r.rsm.FetchLogSegment(ctx, *m, start, end)
+	body, err := openBody(ctx, func(ctx context.Context) (io.ReadCloser, error) { return r.rsm.FetchLogSegment(ctx, *m, start, end) })
 	if err != nil {
 		return nil, fmt.Errorf("scanning %s from %d: %w", objectName(m, segment.LogSuffix), start, err)
 	}
