@@ -14,6 +14,8 @@ const (
 	// A check run ends after so much, so that batches leave while the next ones are checked.
 	runBatches = 512
 	runBytes   = 1 << 20
+	// maxBatch is the largest batch that is read, which has to be in memory whole before its CRC tells whether its length is true. Larger ones are the broker's.
+	maxBatch = 128 << 20
 	// magicAt is where every format of batch has its magic.
 	magicAt = 16
 )
@@ -168,6 +170,8 @@ func (k *checker) one(s *stream) bool {
 		return false
 	case int64(size) > left:
 		return k.wrong("a batch of %d bytes where %d are left", size, left)
+	case size > maxBatch:
+		return k.wrong("a batch of %d bytes, and %d is the most that is read", size, maxBatch)
 	case avail <= magicAt:
 		return k.more(s, size)
 	case head[magicAt] < 2:

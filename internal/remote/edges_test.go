@@ -1,11 +1,14 @@
 package remote
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +94,42 @@ func TestTheDeadlineIsNoClosing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A length that is damaged does not take the memory that it names: with it all other readers would wait, and the process grow far beyond its budget.
+func TestALengthThatIsDamaged(t *testing.T) {
+	const size = 1 << 30
+	for _, claims := range []uint32{maxBatch, size - 200} {
+		w := &world{segments: []*segment{makeSegment(0, 0, 9, spec{base: 0, last: 9, size: 100})}}
+		head := slices.Clone(w.segments[0].object)
+		binary.BigEndian.PutUint32(head[8:], claims)
+		most := int64(0)
+		w.change = func(_ int64, _ error, r *Range) error {
+			r.Size, r.EndPosition = size, size
+			r.Source = sourceFunc(func(_ context.Context, start, end int64) (io.ReadCloser, error) {
+				most = max(most, end-start)
+				if start == 0 {
+					return io.NopCloser(io.MultiReader(bytes.NewReader(head), zeros{})), nil
+				}
+				return io.NopCloser(zeros{}), nil
+			})
+			return nil
+		}
+		r := NewReader(Options{Budget: NewBudget(4 << 20), Parallelism: 1, ReadAhead: true})
+		p := r.Open(testTP, 0, w.resolve)
+		if err := p.Wait(t.Context(), 1); !errors.Is(err, ErrDamaged) {
+			t.Error(err)
+		}
+		r.Close()
+		if most > 4<<20 {
+			t.Errorf("a batch that claims %d bytes: %d were asked for at once", claims, most)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
