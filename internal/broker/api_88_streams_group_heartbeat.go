@@ -10,6 +10,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/acl"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 	"github.com/rewind-kafka/rewind/internal/coord/streams"
 	"github.com/rewind-kafka/rewind/internal/topics"
 )
@@ -121,7 +122,7 @@ func (b *Broker) streamsBeat(ctx context.Context, c *conn, req *kmsg.StreamsGrou
 	if req.MemberEpoch < 0 {
 		absent = "Group %s not found."
 	}
-	r, err := b.groups.ask(ctx, req.Group, req.MemberEpoch == streams.EpochJoin, streams.HeartbeatResult{Err: group.Refuse(group.ErrNotFound, absent, req.Group)},
+	r, err := b.groups.ask(ctx, req.Group, req.MemberEpoch == members.EpochJoin, streams.HeartbeatResult{Err: group.Refuse(group.ErrNotFound, absent, req.Group)},
 		func(k *call) group.Command { cmd.Token = k; return cmd })
 	if err != nil {
 		return streams.HeartbeatResult{}, err
@@ -152,19 +153,19 @@ func checkStreamsHeartbeat(req *kmsg.StreamsGroupHeartbeatRequest) error {
 		return wrong("InstanceId can't be empty.")
 	case req.RackID != nil && blank(*req.RackID):
 		return wrong("RackId can't be empty.")
-	case e == streams.EpochJoin:
+	case e == members.EpochJoin:
 		if err := checkStreamsJoin(req, tasks); err != nil {
 			return err
 		}
-	case e == streams.EpochLeaveStatic && req.InstanceID == nil:
+	case e == members.EpochLeaveStatic && req.InstanceID == nil:
 		return wrong("InstanceId can't be null.")
-	case e < streams.EpochLeaveStatic:
+	case e < members.EpochLeaveStatic:
 		return wrong("MemberEpoch is %d, but must be greater than or equal to -2.", e)
 	}
 	switch {
 	case said != 0 && said != len(tasks):
 		return wrong("If one task-type is non-null, all must be non-null.")
-	case req.MemberEpoch != streams.EpochJoin && req.Topology != nil:
+	case req.MemberEpoch != members.EpochJoin && req.Topology != nil:
 		return wrong("Topology can only be provided when (re-)joining.")
 	}
 	return nil

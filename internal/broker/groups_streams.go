@@ -13,22 +13,11 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/coord/streams"
-	"github.com/rewind-kafka/rewind/internal/topics"
 )
-
-// streamsTopics is what streams groups see of the topics.
-type streamsTopics struct{ registry *topics.Registry }
-
-func (t streamsTopics) Version() int64 { return t.registry.Version() }
-
-func (t streamsTopics) ByName(name string) (streams.Topic, bool) {
-	f, ok := t.registry.Get(name)
-	return streams.Topic{Name: f.Name, ID: f.ID, Partitions: f.Partitions}, ok
-}
 
 // newStreamsGroup makes a streams group without members.
 func (b *Broker) newStreamsGroup(id string) *streams.Group {
-	return streams.New(id, b.streamsConfig(id), streamsTopics{b.topics})
+	return streams.New(id, b.streamsConfig(id), groupTopics{b.topics})
 }
 
 // streamsConfig gives a group's configuration as it is in force. It is put together anew only when one of the two that it comes from has been replaced. What it

@@ -2,9 +2,9 @@ package streams
 
 import (
 	"maps"
-	"slices"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // copies are the processes that have a copy of a task.
@@ -28,142 +28,53 @@ func (c copies) drop(t Task, process string) {
 	}
 }
 
-// commit writes records and lets them take effect at once. If they cannot be appended it is as if they had not been.
 func (g *Group) commit(o *group.Output, records []record) {
-	if len(records) == 0 {
-		return
+	members.Commit(g, g.id, records, o, func() { g.seen, g.configured = -1, nil })
+}
+
+func (g *Group) setMetadata(_ string, v *metadata) (undo func()) {
+	m := newMetadata()
+	if v != nil {
+		m = *v
 	}
-	undo := make([]func(), 0, len(records))
-	for _, r := range records {
-		o.Records = append(o.Records, r.encode(g.id))
-		undo = append(undo, r.apply(g))
+	return members.Set(&g.metadata, m)
+}
+
+func (g *Group) setTopology(_ string, v *Topology) (undo func()) { return members.Set(&g.topology, v) }
+
+func (g *Group) setTarget(id string, v *Tasks) (undo func()) { return members.Put(g.target, id, v) }
+
+// say lets go of what is not in the log with the member that it is of, and of the wish to end the application with the last one.
+func (g *Group) say(id string, m *Member) (undo func()) {
+	told, had := g.offsets[id]
+	shutdown := g.shutdown
+	unsay := g.Say(id, m)
+	if m == nil {
+		delete(g.offsets, id)
 	}
-	o.OnFailure(func(*group.Output) {
-		for _, u := range slices.Backward(undo) {
-			u()
-		}
-		g.seen, g.configured = -1, nil
-	})
-}
-
-func (r *metadataRecord) Tombstone() bool    { return r.value == nil }
-func (r *topologyRecord) Tombstone() bool    { return r.value == nil }
-func (r *memberRecord) Tombstone() bool      { return r.value == nil }
-func (r *targetEpochRecord) Tombstone() bool { return r.value == nil }
-func (r *targetRecord) Tombstone() bool      { return r.value == nil }
-func (r *currentRecord) Tombstone() bool     { return r.value == nil }
-
-// Replay ends the group if the record takes its epoch away.
-func (r *metadataRecord) Replay(k group.Kind) bool {
-	r.apply(k.(*Group))
-	return r.value != nil
-}
-
-func (r *topologyRecord) Replay(k group.Kind) bool    { return replay(r, k) }
-func (r *memberRecord) Replay(k group.Kind) bool      { return replay(r, k) }
-func (r *targetEpochRecord) Replay(k group.Kind) bool { return replay(r, k) }
-func (r *targetRecord) Replay(k group.Kind) bool      { return replay(r, k) }
-func (r *currentRecord) Replay(k group.Kind) bool     { return replay(r, k) }
-
-func replay(r record, k group.Kind) bool {
-	r.apply(k.(*Group))
-	return true
-}
-
-func (r *metadataRecord) apply(g *Group) func() {
-	before := g.metadata
-	if g.metadata = newMetadata(); r.value != nil {
-		g.metadata = *r.value
-	}
-	return func() { g.metadata = before }
-}
-
-func (r *topologyRecord) apply(g *Group) func() {
-	before := g.topology
-	g.topology = r.value
-	return func() { g.topology = before }
-}
-
-func (r *targetEpochRecord) apply(g *Group) func() {
-	epoch, at := g.assignmentEpoch, g.assignedAt
-	if g.assignmentEpoch, g.assignedAt = firstEpoch, 0; r.value != nil {
-		g.assignmentEpoch, g.assignedAt = r.value.epoch, r.value.made
-	}
-	return func() { g.assignmentEpoch, g.assignedAt = epoch, at }
-}
-
-func (r *targetRecord) apply(g *Group) func() {
-	before, had := g.target[r.member]
-	if delete(g.target, r.member); r.value != nil {
-		g.target[r.member] = *r.value
+	if g.Empty() {
+		g.shutdown = ""
 	}
 	return func() {
-		if delete(g.target, r.member); had {
-			g.target[r.member] = before
+		unsay()
+		if delete(g.offsets, id); had {
+			g.offsets[id] = told
 		}
+		g.shutdown = shutdown
 	}
 }
 
-func (r *memberRecord) apply(g *Group) func() {
-	before := g.members[r.member]
-	order, clock, told, shutdown := slices.Clone(g.order), g.clocks[r.member], g.offsets[r.member], g.shutdown
-	if r.value == nil {
-		g.drop(r.member)
-	} else {
-		next := *r.value
-		next.ID, next.Epoch, next.Previous, next.State, next.Assigned, next.Revoking = r.member, 0, 0, Stable, Held{}, Held{}
-		if before != nil {
-			next.Epoch, next.Previous, next.State, next.Assigned, next.Revoking = before.Epoch, before.Previous, before.State, before.Assigned, before.Revoking
-		}
-		g.put(&next)
-	}
-	return func() {
-		if before == nil {
-			g.drop(r.member)
-		} else {
-			g.put(before)
-			g.clocks[r.member], g.offsets[r.member] = clock, told
-		}
-		g.order, g.shutdown = order, shutdown
-	}
-}
-
-func (r *currentRecord) apply(g *Group) func() {
-	before := g.members[r.member]
-	if r.value == nil && before == nil {
-		return func() {}
-	}
-	next := *newMember(r.member)
+// moved keeps what processes have. While an instance is replaced by another member, both have its tasks for a moment.
+func (g *Group) moved(before, after *Member) {
 	if before != nil {
-		next = *before
+		g.disown(before)
 	}
-	next.Epoch, next.Previous, next.Assigned, next.Revoking = -1, -1, Held{}, Held{}
-	if v := r.value; v != nil {
-		next.Epoch, next.Previous, next.State, next.Assigned, next.Revoking = v.Epoch, v.Previous, v.State, v.Assigned, v.Revoking
-	}
-	g.put(&next)
-	return func() {
-		if before == nil {
-			g.drop(r.member)
-			return
-		}
-		g.put(before)
+	if after != nil {
+		g.own(after)
 	}
 }
 
-// put puts a member in the place of the one with its id.
-func (g *Group) put(m *Member) {
-	if before := g.members[m.ID]; before != nil {
-		g.disown(before)
-		g.leaveInstance(before)
-	} else {
-		g.order = append(g.order, m.ID)
-		g.peak = max(g.peak, len(g.order))
-	}
-	g.members[m.ID] = m
-	if m.InstanceID != "" {
-		g.static[m.InstanceID] = m.ID
-	}
+func (g *Group) own(m *Member) {
 	for _, h := range []Held{m.Assigned, m.Revoking} {
 		for t := range h.Active {
 			g.active[t] = m.ProcessID
@@ -177,29 +88,6 @@ func (g *Group) put(m *Member) {
 	}
 }
 
-func (g *Group) drop(id string) {
-	m := g.members[id]
-	if m == nil {
-		return
-	}
-	g.disown(m)
-	g.leaveInstance(m)
-	delete(g.members, id)
-	delete(g.clocks, id)
-	delete(g.offsets, id)
-	g.order = slices.DeleteFunc(g.order, func(o string) bool { return o == id })
-	if len(g.members) == 0 {
-		g.shutdown = ""
-	}
-}
-
-func (g *Group) leaveInstance(m *Member) {
-	if m.InstanceID != "" && g.static[m.InstanceID] == m.ID {
-		delete(g.static, m.InstanceID)
-	}
-}
-
-// disown notes that a process has no longer what a member of it had. While an instance is replaced by another member, both have it for a moment.
 func (g *Group) disown(m *Member) {
 	for _, h := range []Held{m.Assigned, m.Revoking} {
 		for t := range h.Active {
@@ -227,7 +115,7 @@ type metadata struct {
 }
 
 func newMetadata() metadata {
-	return metadata{epoch: firstEpoch, validated: -1, stored: -1, failed: -1}
+	return metadata{epoch: members.FirstEpoch, validated: -1, stored: -1, failed: -1}
 }
 
 // next is the metadata in the next epoch.

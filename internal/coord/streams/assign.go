@@ -9,50 +9,30 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // shareOut makes the target of an epoch. The records say what changes of it.
-func (g *Group) shareOut(now time.Time, epoch int32, c *configured, members []*Member, configs map[string]string, replaced string) ([]record, map[string]Tasks) {
+func (g *Group) shareOut(now time.Time, epoch int32, c *configured, all []*Member, configs map[string]string, replaced string) ([]record, map[string]Tasks) {
 	target := map[string]Tasks{}
-	order := g.memberOrder(members)
+	order := assignor.HashOrder(g.HashOrder(all))
 	if c.status == nil {
 		standbys, _ := strconv.Atoi(configs["num.standby.replicas"]) // what the log says, or none
-		target = assign(&assignment{members: members, order: order, offsets: g.offsets, tasks: c.tasks, stateful: c.stateful, standbys: standbys})
+		target = assign(&assignment{members: all, order: order, offsets: g.offsets, tasks: c.tasks, stateful: c.stateful, standbys: standbys})
 	}
 	var records []record
 	for _, id := range order {
 		next := target[id]
 		target[id] = next
 		old, had := g.target[id]
-		if replaced != "" && g.members[id] == nil {
+		if replaced != "" && g.Get(id) == nil {
 			old, had = g.target[replaced]
 		}
 		if !had || !next.equal(old) {
-			records = append(records, &targetRecord{id, &next})
+			records = append(records, targetType.Of(id, &next))
 		}
 	}
-	return append(records, &targetEpochRecord{&targetEpochValue{epoch, now.UnixMilli()}}), target
-}
-
-// memberOrder is the order in which Apache Kafka goes through the members: a HashMap that is filled with those that it knew, then with the one that comes.
-func (g *Group) memberOrder(members []*Member) []string {
-	present := map[string]bool{}
-	for _, m := range members {
-		present[m.ID] = true
-	}
-	var ids []string
-	for _, id := range assignor.MemberOrder(g.order, g.peak) {
-		if present[id] {
-			ids = append(ids, id)
-			delete(present, id)
-		}
-	}
-	for _, m := range members {
-		if present[m.ID] {
-			ids = append(ids, m.ID)
-		}
-	}
-	return assignor.HashOrder(ids)
+	return append(records, assignmentType.Of("", &members.Assignment{Epoch: epoch, Made: now.UnixMilli()})), target
 }
 
 // assignment is what the assignor works on. It is Apache Kafka's sticky task assignor: tasks stay where they are, then go to where a copy of their state is,

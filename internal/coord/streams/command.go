@@ -4,13 +4,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
-)
-
-// Epochs that a member gives to say that it comes or goes.
-const (
-	EpochJoin        = 0
-	EpochLeave       = -1
-	EpochLeaveStatic = -2 // for a while: its tasks are kept for the instance
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Heartbeat is StreamsGroupHeartbeat; the reply is a HeartbeatResult. What is nil has not changed since the last one. It must not alias a request's frame.
@@ -95,7 +89,7 @@ func (*Heartbeat) Type() group.Type { return group.TypeStreams }
 // Found makes a classic group without members one of an application.
 func (c *Heartbeat) Found(_ time.Time, of *group.Group, o *group.Output) bool {
 	classic, ok := of.Kind().(*group.Classic)
-	if !ok || c.Epoch != EpochJoin || !classic.Empty() {
+	if !ok || c.Epoch != members.EpochJoin || !classic.Empty() {
 		o.Reply(c.Token, HeartbeatResult{Err: group.Refuse(group.ErrNotFound, "Group %s is not a streams group.", of.ID())})
 		return false
 	}

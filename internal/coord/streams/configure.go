@@ -1,13 +1,10 @@
 package streams
 
 import (
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
@@ -26,26 +23,6 @@ type configured struct {
 
 func failed(code int8, format string, args ...any) *configured {
 	return &configured{status: &Status{code, fmt.Sprintf(format, args...)}}
-}
-
-// hashOf tells whether topics have changed: their ids, or how many partitions they have. It is not the hash that Apache Kafka takes, which would then see a
-// change where there is none, and assign once more. 0: none of them is there.
-func (g *Group) hashOf(names []string) int64 {
-	h, any := xxhash.New(), false
-	for _, name := range names {
-		t, ok := g.topics.ByName(name)
-		if !ok {
-			continue
-		}
-		any = true
-		b := append([]byte(nil), t.ID[:]...)
-		b = binary.BigEndian.AppendUint32(b, uint32(t.Partitions))
-		h.Write(b) // which gives no error
-	}
-	if !any {
-		return 0
-	}
-	return int64(h.Sum64())
 }
 
 // configuring decides how many partitions the application's topics must have.

@@ -18,11 +18,11 @@ type MemberDescription struct {
 
 // Describe returns what is to be told of the group. What is in it must not be changed.
 func (g *Group) Describe() Description {
-	d := Description{State: g.State(), Epoch: g.metadata.epoch, AssignmentEpoch: g.assignmentEpoch, Assignor: g.config().Assignor, Topology: g.topology}
+	d := Description{State: g.State(), Epoch: g.metadata.epoch, AssignmentEpoch: g.Assignment.Epoch, Assignor: g.config().Assignor, Topology: g.topology}
 	if g.configured != nil && g.configured.status == nil {
 		d.Topology = g.configured.decided(g.topology)
 	}
-	for _, m := range g.list() {
+	for _, m := range g.List() {
 		told := g.offsets[m.ID]
 		d.Members = append(d.Members, MemberDescription{m, g.target[m.ID], sortedOffsets(told.reached), sortedOffsets(told.ends)})
 	}

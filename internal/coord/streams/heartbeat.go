@@ -2,10 +2,10 @@ package streams
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Step lets a command take effect.
@@ -37,7 +37,7 @@ func (g *Group) Step(now time.Time, of *group.Group, c group.Command, o *group.O
 
 // join is JoinGroup. A group without members becomes a classic one by it.
 func (g *Group) join(now time.Time, of *group.Group, c *group.Join, o *group.Output) {
-	if len(g.members) > 0 {
+	if !g.Empty() {
 		o.Reply(c.Token, group.JoinResult{Err: group.ErrInconsistent, Generation: -1})
 		return
 	}
@@ -51,7 +51,7 @@ func (g *Group) answer(now time.Time, c *Heartbeat, o *group.Output) (HeartbeatR
 	if c.Epoch < 0 {
 		return g.leave(c, o)
 	}
-	b := &beat{g: g, now: now, c: c, cfg: g.config(), joins: c.Epoch == EpochJoin}
+	b := &beat{g: g, now: now, c: c, cfg: g.config(), joins: c.Epoch == members.EpochJoin}
 	return b.run(o)
 }
 
@@ -86,7 +86,7 @@ func (b *beat) run(o *group.Output) (HeartbeatResult, error) {
 	}
 	next := c.update(before, b.joins)
 	if !next.sameMetadata(before) {
-		b.records = append(b.records, &memberRecord{next.ID, next})
+		b.records = append(b.records, memberType.Of(next.ID, next))
 		b.changed = c.InstanceID == nil || !next.sameRole(before)
 	}
 	if err := b.takeTopology(next); err != nil {
@@ -110,7 +110,7 @@ func (b *beat) run(o *group.Output) (HeartbeatResult, error) {
 	if c.Shutdown && shutdown == "" {
 		shutdown = next.ID
 	}
-	reassigned := !moved.Assigned.equal(before.Assigned)
+	reassigned := !moved.Assigned.Equal(before.Assigned)
 	if moves := !sameEndpoint(before.Endpoint, next.Endpoint); moves || reassigned && next.Endpoint != nil {
 		endpoints++
 	}
@@ -138,15 +138,7 @@ func (b *beat) done(m, before *Member, told *offsets, shutdown string, endpoints
 	g.commit(o, b.records)
 	o.OnFailure(func(*group.Output) { g.delayed, g.endpoints = delayed, was })
 	g.delayed = b.delayed
-	c := g.clocks[m.ID]
-	c.session = b.now.Add(b.cfg.Session)
-	if m.Epoch != before.Epoch || m.State != before.State {
-		c.rebalance = time.Time{}
-		if m.State == Unrevoked {
-			c.rebalance, c.rebalanceEpoch = b.now.Add(m.rebalanceTimeout()), m.Epoch
-		}
-	}
-	g.clocks[m.ID] = c
+	g.Alive(b.now, m, b.cfg.Session, m.Epoch != before.Epoch || m.State != before.State)
 	if b.c.founding {
 		return
 	}
@@ -157,24 +149,40 @@ func (b *beat) done(m, before *Member, told *offsets, shutdown string, endpoints
 }
 
 // member finds the member of a heartbeat, or makes it.
-func (b *beat) member() (*Member, error) {
+func (b *beat) member() (m *Member, err error) {
 	g, c := b.g, b.c
 	if b.joins {
-		if err := g.full(c.MemberID, deref(c.InstanceID), b.cfg.MaxSize); err != nil {
+		if err := g.Full(c.MemberID, deref(c.InstanceID), b.cfg.MaxSize); err != nil {
 			return nil, err
 		}
 	}
-	if c.InstanceID != nil {
-		return b.static(*c.InstanceID)
-	}
-	m := g.members[c.MemberID]
-	if m == nil {
-		if !b.joins {
-			return nil, g.unknown(c.MemberID)
+	switch {
+	case c.InstanceID != nil && b.joins:
+		return b.claim(*c.InstanceID)
+	case c.InstanceID != nil:
+		if m, err = g.Named(c.MemberID, *c.InstanceID); err != nil {
+			return nil, err
 		}
-		return newMember(c.MemberID), nil
+	default:
+		if m = g.Get(c.MemberID); m == nil && !b.joins {
+			return nil, g.Unknown(c.MemberID)
+		} else if m == nil {
+			return newMember(c.MemberID), nil
+		}
 	}
-	return m, checkEpoch(m, c.Epoch, c.Owned)
+	return m, g.CheckEpoch(m, c.Epoch, c.Owned)
+}
+
+// claim is member for who comes as an instance. With it comes its target.
+func (b *beat) claim(instance string) (*Member, error) {
+	m, old, err := b.g.Claim(b.c.MemberID, instance, false)
+	if err != nil || old == nil {
+		return m, err
+	}
+	target := b.g.target[old.ID]
+	b.replaced = old.ID
+	b.records = append(append(b.records, burialOf(old.ID)...), memberType.Of(m.ID, m), targetType.Of(m.ID, &target), currentType.Of(m.ID, &m.Standing))
+	return m, nil
 }
 
 func deref(s *string) string {
@@ -182,69 +190,6 @@ func deref(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-func (g *Group) full(id, instance string, limit int) error {
-	if _, known := g.static[instance]; known && instance != "" {
-		return nil
-	}
-	if len(g.members) >= limit && g.members[id] == nil {
-		return group.Refuse(group.ErrMaxSize, "The streams group has reached its maximum capacity of %d members.", limit)
-	}
-	return nil
-}
-
-// static is member for an instance.
-func (b *beat) static(instance string) (*Member, error) {
-	g, c := b.g, b.c
-	old := g.members[g.static[instance]]
-	if !b.joins {
-		if err := instanceOf(old, c.MemberID, instance); err != nil {
-			return nil, err
-		}
-		return old, checkEpoch(old, c.Epoch, c.Owned)
-	}
-	if old == nil {
-		if m := g.members[c.MemberID]; m != nil {
-			return m, nil
-		}
-		return newMember(c.MemberID), nil
-	}
-	if old.Epoch != EpochLeaveStatic {
-		return nil, group.Refuse(group.ErrUnreleased, "Static member %s with instance id %s cannot join the group because the instance id is owned by %s member.", c.MemberID, instance, old.ID)
-	}
-	m := *old
-	m.ID, m.Epoch, m.Previous = c.MemberID, 0, 0
-	target := g.target[old.ID]
-	b.replaced = old.ID
-	b.records = append(b.records, &currentRecord{member: old.ID}, &targetRecord{member: old.ID}, &memberRecord{member: old.ID},
-		&memberRecord{m.ID, &m}, &targetRecord{m.ID, &target}, &currentRecord{m.ID, &m})
-	return &m, nil
-}
-
-// instanceOf: a member names itself by its instance id, and must be the one that has it.
-func instanceOf(m *Member, id, instance string) error {
-	switch {
-	case m == nil:
-		return group.Refuse(group.ErrUnknownMember, "Instance id %s is unknown.", instance)
-	case m.ID != id:
-		return group.Refuse(group.ErrFenced, "Static member %s with instance id %s was fenced by member %s.", id, instance, m.ID)
-	}
-	return nil
-}
-
-// checkEpoch: a member that did not hear of its last epoch may come with the one before, as long as it owns no more than it was given.
-func checkEpoch(m *Member, epoch int32, owned *Owned) error {
-	const text = "The streams group member has a %s member epoch (%d) than the one known by the group coordinator (%d). The member must abandon all its partitions and rejoin."
-	switch {
-	case epoch == EpochJoin:
-		return nil
-	case epoch > m.Epoch:
-		return group.Refuse(group.ErrFencedEpoch, text, "greater", epoch, m.Epoch)
-	case epoch < m.Epoch && (epoch != m.Previous || !owned.within(m.Assigned)):
-		return group.Refuse(group.ErrFencedEpoch, text, "smaller", epoch, m.Epoch)
-	}
-	return nil
 }
 
 // update is the member with what a heartbeat says of it.
@@ -289,7 +234,7 @@ func (b *beat) takeTopology(m *Member) error {
 		b.topology = g.topology
 	case g.topology == nil:
 		b.topology = t
-		b.records = append(b.records, &topologyRecord{t})
+		b.records = append(b.records, topologyType.Of("", t))
 	case !g.topology.equal(t):
 		return group.Refuse(group.ErrInvalidRequest, "Topology updates are not supported yet.")
 	default:
@@ -307,7 +252,7 @@ func (b *beat) configure() error {
 	b.configured, b.metadata, b.seen = g.configured, g.metadata, g.topics.Version()
 	if g.topology == nil || b.configured == nil || g.seen != b.seen {
 		again := g.topology == nil || b.configured == nil
-		if hash := g.hashOf(b.topology.required()); hash != b.metadata.hash {
+		if hash := members.HashOf(g.topics, b.topology.required()); hash != b.metadata.hash {
 			b.metadata.hash, b.changed, again = hash, true, true
 		}
 		if again {
@@ -371,7 +316,7 @@ func (b *beat) bump(m *Member) {
 	b.metadata = b.metadata.next()
 	b.metadata.configs = configs
 	next := b.metadata
-	b.records = append(b.records, &metadataRecord{&next})
+	b.records = append(b.records, metadataType.Of("", &next))
 }
 
 // delay has the first assignment wait for more members.
@@ -384,7 +329,7 @@ func (b *beat) delay() {
 // assign makes a new target if the group's epoch has grown, at most as often as the configuration says.
 func (b *beat) assign(next *Member) {
 	g := b.g
-	b.targetEpoch = g.assignmentEpoch
+	b.targetEpoch = g.Assignment.Epoch
 	if !b.delayed.IsZero() {
 		b.say(AssignmentDelayed, "Assignment delayed due to the configured initial rebalance delay.")
 		return
@@ -393,11 +338,11 @@ func (b *beat) assign(next *Member) {
 		b.target = g.target[b.replaced]
 	}
 	switch {
-	case g.assignmentEpoch >= b.metadata.epoch:
-	case b.refined && g.assignmentEpoch >= g.metadata.epoch:
+	case g.Assignment.Epoch >= b.metadata.epoch:
+	case b.refined && g.Assignment.Epoch >= g.metadata.epoch:
 		b.targetEpoch = b.metadata.epoch
-		b.records = append(b.records, &targetEpochRecord{&targetEpochValue{b.metadata.epoch, g.assignedAt}})
-	case !g.mayAssign(b.now, b.cfg.AssignmentInterval):
+		b.records = append(b.records, assignmentType.Of("", &members.Assignment{Epoch: b.metadata.epoch, Made: g.Assignment.Made}))
+	case !g.Assignment.MayAssign(b.now, b.cfg.AssignmentInterval):
 		b.say(AssignmentDelayed, "Assignment delayed due to the configured assignment interval.")
 	default:
 		records, target := g.shareOut(b.now, b.metadata.epoch, b.configured, b.with(next), b.metadata.configs, b.replaced)
@@ -407,25 +352,11 @@ func (b *beat) assign(next *Member) {
 }
 
 // with are the members with one of them changed, or added.
-func (b *beat) with(m *Member) []*Member {
-	members := b.g.list()
-	if b.replaced != "" && b.replaced != m.ID {
-		members = slices.DeleteFunc(members, func(o *Member) bool { return o.ID == b.replaced })
-	}
-	if i := slices.IndexFunc(members, func(o *Member) bool { return o.ID == m.ID }); i >= 0 {
-		members[i] = m
-		return members
-	}
-	return append(members, m)
-}
-
-func (g *Group) mayAssign(now time.Time, interval time.Duration) bool {
-	return g.assignedAt == 0 || interval == 0 || !now.Before(time.UnixMilli(g.assignedAt).Add(interval))
-}
+func (b *beat) with(m *Member) []*Member { return b.g.With(m, b.replaced) }
 
 // reconcile brings the member one step nearer to its target.
 func (b *beat) reconcile(m *Member) (*Member, error) {
-	if m.reconciled(b.targetEpoch) {
+	if m.Reconciled(b.targetEpoch) {
 		return m, nil
 	}
 	r := reconciling{g: b.g, m: m, epoch: b.targetEpoch, target: b.target}
@@ -437,8 +368,8 @@ func (b *beat) reconcile(m *Member) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !next.sameCurrent(m) {
-		b.records = append(b.records, &currentRecord{next.ID, next})
+	if !next.Standing.Equal(&m.Standing) {
+		b.records = append(b.records, currentType.Of(next.ID, &next.Standing))
 	}
 	return next, nil
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // world is a group whose members play by the rules: each runs what it was told last, and says so.
@@ -65,7 +66,7 @@ func (w *world) beat(p *player, full bool) {
 			c.InstanceID = &p.instance
 		}
 		switch {
-		case p.epoch == EpochJoin:
+		case p.epoch == members.EpochJoin:
 			c.Topology, c.ProcessID, c.Endpoint = w.topology, &p.process, &Endpoint{p.process, 1}
 		case full || rapid.Bool().Draw(w.rt, "says what it runs"):
 			c.Owned = &Owned{p.runs.Active.List(), p.runs.Standby.List(), p.runs.Warmup.List()}
@@ -128,12 +129,12 @@ func (w *world) act() {
 	case p == nil || n == 0 && len(w.players) < 7:
 		w.join()
 	case n == 1: // leaves
-		w.leave(p, EpochLeave)
+		w.leave(p, members.EpochLeave)
 	case n == 2: // its process dies; its session ends later
 		p.runs = Tasks{}
 		delete(w.players, p.id)
 	case n == 3 && p.instance != "": // away for a while, and back under another id
-		w.leave(p, EpochLeaveStatic)
+		w.leave(p, members.EpochLeaveStatic)
 		if w.players[p.id] == nil {
 			w.next++
 			again := &player{id: fmt.Sprintf("m%02d", w.next), process: p.process, instance: p.instance}
@@ -147,7 +148,7 @@ func (w *world) act() {
 	case n == 6:
 		w.cfg.Standbys = rapid.IntRange(0, 2).Draw(w.rt, "standbys")
 	case n == 7:
-		p.epoch = EpochJoin // lost its memory
+		p.epoch = members.EpochJoin // lost its memory
 		p.runs = Tasks{}
 		w.beat(p, true)
 	default:
@@ -162,7 +163,7 @@ func (w *world) leave(p *player, epoch int32) {
 	if p.instance != "" {
 		c.InstanceID = &p.instance
 	} else {
-		c.Epoch = EpochLeave
+		c.Epoch = members.EpochLeave
 	}
 	for _, r := range w.step(c).Replies {
 		if r.Result.(HeartbeatResult).Err == nil {
@@ -186,7 +187,7 @@ func (w *world) hold() {
 	}
 	runs := map[Task]string{}
 	for id, p := range w.players {
-		if g.members[id] == nil {
+		if g.Get(id) == nil {
 			continue // it was given up, and will hear of it; a client stops by itself when its session is over
 		}
 		for t := range p.runs.Active {
@@ -201,16 +202,16 @@ func (w *world) hold() {
 	}
 	w.epoch = g.metadata.epoch
 	held := map[Task]string{}
-	for id, m := range g.members {
+	for _, m := range g.List() {
 		if m.Epoch > g.metadata.epoch {
-			w.rt.Fatalf("%s is in epoch %d of a group in %d", id, m.Epoch, g.metadata.epoch)
+			w.rt.Fatalf("%s is in epoch %d of a group in %d", m.ID, m.Epoch, g.metadata.epoch)
 		}
 		for _, h := range []Held{m.Assigned, m.Revoking} {
 			for t := range h.Active {
 				if other, taken := held[t]; taken {
-					w.rt.Fatalf("%v is held by %s and %s", t, other, id)
+					w.rt.Fatalf("%v is held by %s and %s", t, other, m.ID)
 				}
-				held[t] = id
+				held[t] = m.ID
 			}
 		}
 	}
@@ -230,14 +231,14 @@ func (w *world) same(log []group.Record) {
 		w.rt.Fatal("replayed as something else")
 	}
 	if h.metadata.epoch != g.metadata.epoch || h.metadata.hash != g.metadata.hash || h.metadata.validated != g.metadata.validated || !maps.Equal(h.metadata.configs, g.metadata.configs) ||
-		h.assignmentEpoch != g.assignmentEpoch || h.assignedAt != g.assignedAt || (h.topology == nil) != (g.topology == nil) || h.topology != nil && !h.topology.equal(g.topology) {
+		h.Assignment != g.Assignment || (h.topology == nil) != (g.topology == nil) || h.topology != nil && !h.topology.equal(g.topology) {
 		w.rt.Fatalf("replayed %+v, is %+v", h.metadata, g.metadata)
 	}
-	if len(h.members) != len(g.members) || len(h.target) != len(g.target) || !maps.Equal(h.active, g.active) || !maps.Equal(h.static, g.static) {
+	if h.Len() != g.Len() || len(h.target) != len(g.target) || !maps.Equal(h.active, g.active) {
 		w.rt.Fatalf("replayed %v, is %v", h.active, g.active)
 	}
-	for id, m := range g.members {
-		if n := h.members[id]; n == nil || !n.sameMetadata(m) || !n.sameRole(m) || !n.sameCurrent(m) || !h.target[id].equal(g.target[id]) {
+	for _, m := range g.List() {
+		if n := h.Get(m.ID); n == nil || !n.sameMetadata(m) || !n.Standing.Equal(&m.Standing) || m.InstanceID != "" && h.Instance(m.InstanceID) != n || !h.target[m.ID].equal(g.target[m.ID]) {
 			w.rt.Fatalf("replayed %+v, is %+v", n, m)
 		}
 	}

@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 var t0 = time.UnixMilli(1_700_000_000_000)
 
 // fakeTopics are topics that a test sets.
 type fakeTopics struct {
-	byName  map[string]Topic
+	byName  map[string]members.Topic
 	version int64
 }
 
 func (f *fakeTopics) set(name string, partitions int32) {
 	t := f.byName[name]
 	if t.Name == "" {
-		t = Topic{Name: name, ID: [16]byte{byte(len(f.byName) + 1), byte(f.version)}}
+		t = members.Topic{Name: name, ID: [16]byte{byte(len(f.byName) + 1), byte(f.version)}}
 	}
 	t.Partitions = partitions
 	f.byName[name] = t
@@ -34,7 +35,7 @@ func (f *fakeTopics) drop(name string) {
 
 func (f *fakeTopics) Version() int64 { return f.version }
 
-func (f *fakeTopics) ByName(name string) (Topic, bool) {
+func (f *fakeTopics) ByName(name string) (members.Topic, bool) {
 	t, ok := f.byName[name]
 	return t, ok
 }
@@ -49,7 +50,7 @@ type rig struct {
 }
 
 func newRig() *rig {
-	r := &rig{topics: &fakeTopics{byName: map[string]Topic{}}, now: t0,
+	r := &rig{topics: &fakeTopics{byName: map[string]members.Topic{}}, now: t0,
 		cfg: Config{Session: 45 * time.Second, Heartbeat: 5 * time.Second, MaxSize: 100, Assignor: "sticky"}}
 	r.of = group.New("g", func() group.Config { return group.Config{OffsetsRetention: time.Hour, MaxMetadata: 100} }, t0)
 	return r
@@ -72,7 +73,7 @@ func (r *rig) step(c group.Command) group.Output {
 func (r *rig) heartbeat(id string, epoch int32, change func(*Heartbeat)) *Heartbeat {
 	process := "process-" + id
 	c := &Heartbeat{Version: 1, MemberID: id, Epoch: epoch, ClientID: "c", ClientHost: "/h", Rebalance: -1, New: r.make}
-	if epoch == EpochJoin {
+	if epoch == members.EpochJoin {
 		c.Rebalance, c.Owned, c.ProcessID = 30_000, &Owned{}, &process
 	}
 	if change != nil {

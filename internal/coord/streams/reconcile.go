@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // reconciling brings a member one step nearer to what it is to have.
@@ -19,15 +20,15 @@ type reconciling struct {
 func (r *reconciling) next() (*Member, error) {
 	m := r.m
 	switch m.State {
-	case Stable:
+	case members.Stable:
 		if m.Epoch != r.epoch {
 			return r.compute(m.Epoch), nil
 		}
-	case Unrevoked:
+	case members.Unrevoked:
 		if !r.mayHold(m.Revoking) {
 			return r.compute(m.Epoch + 1), nil
 		}
-	case Unreleased:
+	case members.Unreleased:
 		return r.compute(m.Epoch), nil
 	default:
 		if r.owns == nil || !r.owns.empty() {
@@ -110,14 +111,14 @@ func (r *reconciling) compute(epoch int32) *Member {
 
 	keep := Held{Active: pick(has.Active, active.keep), Standby: standby.keep, Warmup: warmup.keep}
 	if revokes {
-		next := r.m.at(epoch)
-		next.State, next.Assigned, next.Revoking = Unrevoked, keep, revoking
+		next := r.m.At(r.m.In(epoch))
+		next.State, next.Assigned, next.Revoking = members.Unrevoked, keep, revoking
 		return next
 	}
-	next := r.m.at(r.epoch)
-	next.State, next.Revoking = Stable, Held{}
+	next := r.m.At(r.m.In(r.epoch))
+	next.State, next.Revoking = members.Stable, Held{}
 	if active.unreleased || standby.unreleased || warmup.unreleased {
-		next.State = Unreleased
+		next.State = members.Unreleased
 	}
 	for t := range active.gain {
 		keep.Active[t] = r.epoch

@@ -68,7 +68,8 @@ type Held struct {
 	Standby, Warmup Set
 }
 
-func (h Held) equal(o Held) bool {
+// Equal tells whether both are the same, with the same epochs.
+func (h Held) Equal(o Held) bool {
 	return maps.Equal(h.Active, o.Active) && maps.Equal(h.Standby, o.Standby) && maps.Equal(h.Warmup, o.Warmup)
 }
 
@@ -114,8 +115,8 @@ type Owned struct{ Active, Standby, Warmup []TaskIDs }
 
 func (o *Owned) tasks() Tasks { return Tasks{SetOf(o.Active), SetOf(o.Standby), SetOf(o.Warmup)} }
 
-// within tells whether all that a member says it owns is among what it was given. A member that does not say may own more.
-func (o *Owned) within(h Held) bool {
+// Within tells whether all that a member says it owns is among what it was given. A member that does not say may own more.
+func (o *Owned) Within(h Held) bool {
 	return o != nil && within(o.Active, h.Active.set()) && within(o.Standby, h.Standby) && within(o.Warmup, h.Warmup)
 }
 

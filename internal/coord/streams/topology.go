@@ -42,7 +42,7 @@ func (t *Topology) equal(o *Topology) bool {
 	if t.Epoch != o.Epoch {
 		return false
 	}
-	return bytes.Equal(t.sorted().append(nil), o.sorted().append(nil))
+	return bytes.Equal(appendTopology(nil, t.sorted()), appendTopology(nil, o.sorted()))
 }
 
 func (t *Topology) sorted() *Topology {
