@@ -24,6 +24,7 @@ const (
 	ReasonNotFound    Reason = Reason(history.ReasonNotFound)    // the object is gone
 	ReasonDamaged     Reason = Reason(history.ReasonDamaged)     // wrong bytes: checksum, order, length
 	ReasonFormat      Reason = Reason(history.ReasonFormat)      // records of an old format, or a segment format that was not asked for
+	ReasonCrowded     Reason = Reason(history.ReasonCrowded)     // no memory came free to read with: MemoryBudget is small for so many partitions
 	ReasonUnavailable Reason = Reason(history.ReasonUnavailable) // the store did not deliver within the deadline
 	ReasonUntrusted   Reason = Reason(history.ReasonUntrusted)   // the location is not one that the options allow
 	ReasonMalformed   Reason = Reason(history.ReasonMalformed)   // the location contradicts itself or the question
@@ -53,7 +54,7 @@ type Metrics interface {
 	Ended(reason Reason, fellBack bool)
 	// Range: a ranged GET ended, with so many bytes; err is nil if it brought what it was asked for.
 	Range(bytes int64, took time.Duration, err error)
-	// Read: something on the way of reading: "retry", "hedge", "hedge-won", "refresh", "reread", "restart", "shed".
+	// Read: something on the way of reading: "retry", "hedge", "hedge-won", "refresh", "reread", "restart", "shed", "crowded".
 	Read(event string)
 }
 
