@@ -215,8 +215,11 @@ func (b *Broker) fetchPart(r *fetchRequest, asked *session.Part) (fetch.Part, in
 	if (r.negative || limit < 0) && asked.FetchOffset >= o.LocalLogStart && asked.FetchOffset < o.HighWatermark {
 		return failedPart{failedPartition(asked.Partition, errUnknown)}, limit, nil // there is something to read, and no telling how much of it
 	}
+	if asked.FetchOffset < o.LocalLogStart && b.remote == nil {
+		return failedPart{failedPartition(asked.Partition, errStorage)}, limit, nil // see historyLost
+	}
 	local := &localPart{partition: p, logger: b.log, offset: asked.FetchOffset, committed: r.committed}
-	if asked.FetchOffset >= o.LocalLogStart || b.remote == nil || !p.config().RemoteStorage && !b.remote.knows(p) {
+	if asked.FetchOffset >= o.LocalLogStart || !p.config().RemoteStorage && !b.remote.knows(p) {
 		return local, limit, nil
 	}
 	remoteLimit, err := wire.RemotePartitionMaxBytes(&asked.FetchRequestTopicPartition)

@@ -154,7 +154,7 @@ func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p
 	switch {
 	case err == nil:
 		out.Offset, out.Timestamp, out.LeaderEpoch = found.Offset, found.Timestamp, found.Epoch
-	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, remotestorage.ErrNoBucket):
+	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, remotestorage.ErrNoBucket), errors.Is(err, errNoStore):
 		out.ErrorCode = errStorage
 	default:
 		b.log.Warn("looking up an offset", "partition", p.tp.String(), "timestamp", in.Timestamp, "err", err)
@@ -240,6 +240,9 @@ func (b *Broker) earliestPending(p *partition, o *logOffsets) timed {
 
 func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (timed, bool, error) {
 	v := view{p.log}
+	if b.historyLost(p) {
+		return nothingFound, false, errNoStore
+	}
 	if b.remote == nil || !b.remote.knows(p) {
 		offset, timestamp, epoch, ok, err := v.OffsetForTimestamp(ts)
 		return timed{offset, timestamp, epoch}, ok, err
@@ -255,6 +258,9 @@ func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (t
 
 func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (timed, error) {
 	best := nothingFound
+	if b.historyLost(p) {
+		return best, errNoStore
+	}
 	if b.remote != nil && b.remote.knows(p) {
 		var found timed
 		var ok bool

@@ -176,6 +176,7 @@ func (b *Broker) open() error {
 			return err
 		}
 	}
+	b.warnOfLostHistory()
 	b.openGroups()
 	b.openTransactions()
 	b.openShares()

@@ -47,6 +47,26 @@ type remoteSide struct {
 	failSince map[remotestorage.TopicIDPartition]time.Time // when a failure was last logged
 }
 
+// errNoStore: what is asked for is in a store, and the broker was not given one.
+var errNoStore = errors.New("history is in a store, and the broker has none")
+
+// historyLost tells whether what lies below the local log start is in a store that this broker was not given. Who asks for it gets an error: nothing, or what is local, would
+// be no answer.
+func (b *Broker) historyLost(p *partition) bool {
+	o := p.log.Offsets()
+	return b.remote == nil && o.LocalLogStart > o.LogStart
+}
+
+// warnOfLostHistory names the partitions whose history cannot be read.
+func (b *Broker) warnOfLostHistory() {
+	for _, p := range b.logs.all() {
+		if b.historyLost(p) {
+			o := p.log.Offsets()
+			b.log.Error("history is in a store, and the broker was not given one: it cannot be read", "partition", p.tp.String(), "from", o.LogStart, "local.from", o.LocalLogStart)
+		}
+	}
+}
+
 func newRemoteSide(b *Broker, o *Options) *remoteSide {
 	return &remoteSide{b: b, rsm: o.RSM, registerer: o.Registerer, passive: o.passive, failSince: make(map[remotestorage.TopicIDPartition]time.Time)}
 }

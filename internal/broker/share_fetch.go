@@ -134,7 +134,9 @@ func (s *shareService) source(of *shareSource, committed bool, limit int) fetch.
 	switch {
 	case of.offset < o.LogStart || of.offset > o.LogEnd:
 		return failedPart{failedPartition(p.tp.Partition, errOffsetOutOfRange)}
-	case of.offset >= o.LocalLogStart || s.b.remote == nil || !p.config().RemoteStorage && !s.b.remote.knows(p):
+	case of.offset < o.LocalLogStart && s.b.remote == nil:
+		return failedPart{failedPartition(p.tp.Partition, errStorage)} // see historyLost
+	case of.offset >= o.LocalLogStart || !p.config().RemoteStorage && !s.b.remote.knows(p):
 		return local
 	}
 	return &remotePart{side: s.b.remote, local: local, localLimit: limit, owner: of.owner, limit: limit}
