@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -246,13 +247,17 @@ var storeDomains = []string{
 }
 
 // isS3 looks at the labels before amazonaws.com: [bucket.]s3, [bucket.]s3-region, [bucket.]s3.[dualstack.]region, [bucket.]s3express-zone.region,
-// [bucket.]vpce-id.s3.region.vpce and the like. The service's label is among the last four.
+// [bucket.]vpce-id.s3.region.vpce and the like. Behind the service's label there is nothing but where it is: customers of other services choose names that begin like it.
 func isS3(labels string) bool {
-	l := strings.Split(labels, ".")
-	for _, label := range l[max(0, len(l)-4):] {
-		if label == "s3" || strings.HasPrefix(label, "s3-") || strings.HasPrefix(label, "s3express-") {
+	for l := strings.Split(labels, "."); len(l) > 0; l = l[:len(l)-1] {
+		switch last := l[len(l)-1]; {
+		case last == "s3" || strings.HasPrefix(last, "s3-") || strings.HasPrefix(last, "s3express-"):
 			return true
+		case last != "dualstack" && last != "vpce" && !region.MatchString(last):
+			return false
 		}
 	}
 	return false
 }
+
+var region = regexp.MustCompile(`^[a-z]+(-[a-z]+)+-[0-9]+$`)

@@ -45,6 +45,9 @@ func TestWhatIsAllowedByName(t *testing.T) {
 		{"https://b--x--x-s3.s3express-use1-az4.us-east-1.amazonaws.com/k", true},
 		{"https://bucket.vpce-1a2b-5e6f.s3.us-east-1.vpce.amazonaws.com/k", true},
 		{"https://b.s3.cn-north-1.amazonaws.com.cn/k", true},
+		{"https://s3-fips.dualstack.us-gov-west-1.amazonaws.com/b/k", true},
+		{"https://s3.elb.us-east-1.s3.us-east-1.amazonaws.com/k", true}, // a bucket's name
+		{"https://ap-123.op-1.s3-outposts.us-east-1.amazonaws.com/k", true},
 		{"https://storage.googleapis.com/b/k", true},
 		{"https://b.storage.googleapis.com/k", true},
 		{"https://account.blob.core.windows.net/c/k", true},
@@ -53,6 +56,12 @@ func TestWhatIsAllowedByName(t *testing.T) {
 		{"https://x.execute-api.us-east-1.amazonaws.com/k", false},
 		{"https://ec2-1-2-3-4.compute-1.amazonaws.com/k", false},
 		{"https://amazonaws.com/k", false},
+		// Names that other services' customers choose.
+		{"https://s3-evil-123.us-east-1.elb.amazonaws.com/k", false},
+		{"https://s3.evil.us-east-1.elb.amazonaws.com/k", false},
+		{"https://s3-evil.abc.us-east-1.redshift.amazonaws.com/k", false},
+		{"https://s3.evil.us-east-1.amazonaws.com/k", false},
+		{"https://s3-evil.abc.us-east-1.rds.amazonaws.com/k", false},
 		{"https://evils3.amazonaws.com.evil.example/k", false},
 		{"https://evilstorage.googleapis.com/k", false},
 		{"https://user@storage.googleapis.com/k", false},
