@@ -16,6 +16,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -178,6 +179,8 @@ type Conn struct {
 
 	// Both nil unless both ends are TCP: then large bodies pass without being copied.
 	clientTCP, upstreamTCP *net.TCPConn
+
+	refused atomic.Int64 // bytes of the client that came when nothing was taken any more
 
 	// turn is held by who writes upstream. A pending entry is added under it, so that the order of entries is that of the bytes.
 	turn chan struct{}

@@ -82,3 +82,25 @@ func TestDrainOfAClientThatTakesNothing(t *testing.T) {
 		})
 	}
 }
+
+// What has left our socket may lie in the client's. One that goes on to ask has not come to the end of it.
+func TestDrainWaitsForAClientThatGoesOnToAsk(t *testing.T) {
+	r := newRig(t, handlerFuncs{}, Options{})
+	r.send(3, 1, 1, nil)
+	q := r.arrived()
+	body := make([]byte, 10_000) // fits into the client's socket
+	go r.answer(q.CorrelationID, body)
+	r.awaitOwed(0)
+	r.conn.Drain()
+	for range 8 {
+		time.Sleep(farewell / 2)
+		r.send(3, 1, 2, []byte("as clients do that do not wait"))
+	}
+	r.expect(1, string(body))
+	if _, err := r.toThem.ReadByte(); err != io.EOF {
+		t.Errorf("the end is %v", err)
+	}
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+}

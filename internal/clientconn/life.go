@@ -158,8 +158,8 @@ func (c *Conn) awaitDrained() error {
 	}
 }
 
-// sayGoodbye ends a drained connection. What was written may lie in our own socket for as long as the client is slow to take it, so it waits until that is empty, and for the farewell
-// from then on. Whoever drains, and the idle time, bound it: by Close.
+// sayGoodbye ends a drained connection. What was written may lie in our own socket for as long as the client is slow to take it, and in the client's; one that goes on to ask has not
+// come to the end of it. So it waits until nothing lies here and nothing more is asked, for the farewell from then on. Whoever drains, and the idle time, bound it: by Close.
 func (c *Conn) sayGoodbye() error {
 	half, ok := c.client.(interface{ CloseWrite() error })
 	if !ok {
@@ -170,14 +170,15 @@ func (c *Conn) sayGoodbye() error {
 	}
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
-	for waits := c.untaken(); ; {
+	for waits, refused := c.untaken(), c.refused.Load(); ; {
 		select {
 		case <-timer.C:
 		case <-c.ctx.Done(): // the reader of requests has seen the client hang up
 			return nil
 		}
-		before := waits
-		if waits = c.untaken(); !waits && !before {
+		before, heard := waits, refused
+		waits, refused = c.untaken(), c.refused.Load()
+		if !waits && !before && refused == heard {
 			return nil
 		}
 		timer.Reset(farewell)
@@ -211,8 +212,16 @@ func socketUnder(c net.Conn) *net.TCPConn {
 
 // refuse takes no request any more: what still comes is thrown away.
 func (c *Conn) refuse() error {
-	if _, err := io.Copy(io.Discard, c.client); err != nil {
+	if _, err := io.Copy(refusing{c}, c.client); err != nil {
 		return err
 	}
 	return io.EOF
+}
+
+// refusing counts what it throws away.
+type refusing struct{ c *Conn }
+
+func (r refusing) Write(b []byte) (int, error) {
+	r.c.refused.Add(int64(len(b)))
+	return len(b), nil
 }
