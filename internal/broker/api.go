@@ -129,6 +129,7 @@ const (
 	keyDescribeShareOffsets    int16 = 90
 	keyAlterShareOffsets       int16 = 91
 	keyDeleteShareOffsets      int16 = 92
+	keyStreamsDescription      int16 = 93
 	keyUpdateFeatures          int16 = 57
 	keyPushTelemetry           int16 = 72
 	keyListConfigResources     int16 = 74
@@ -145,4 +146,5 @@ const (
 	keyUnregisterBroker        int16 = 64
 	keyGetTelemetry            int16 = 71
 	keyRemoveRaftVoter         int16 = 81
+	keyUnregisterController    int16 = 94
 )

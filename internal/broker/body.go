@@ -46,6 +46,7 @@ const (
 	blob       // bytes or nullable bytes
 	array
 	optional // a structure that may be null
+	nested   // one that may not
 	tagged   // what its tag section may hold; in versions that do not have it the tag must not be there
 )
 
@@ -58,6 +59,7 @@ func list(elements ...field) field  { return field{kind: array, elements: elemen
 func listOf(size int) field         { return field{kind: array, size: size, to: newest} }
 func strs() field                   { return field{kind: array, to: newest} }
 func maybe(fields ...field) field   { return field{kind: optional, elements: fields, to: newest} }
+func part(fields ...field) field    { return field{kind: nested, elements: fields, to: newest} }
 func tag(n uint32) field            { return field{kind: tagged, tag: n, to: newest} }
 func (f field) since(v int16) field { f.from = v; return f }
 func (f field) until(v int16) field { f.to = v; return f }
@@ -67,6 +69,9 @@ func (f field) orNull(from int16) field { f.null = from + 1; return f }
 
 // topicInfos are the topics of a part of a Kafka Streams application.
 var topicInfos = list(str(), fix(6), list(str(), str()))
+
+// topologyNode is a step of a Kafka Streams application, as it is described.
+var topologyNode = []field{str(), fix(1), strs(), str(), strs(), strs()}
 
 // shapes are the bodies of the served requests, in the order of their fields. A test fills every request of kmsg at random and walks
 // it, so the table cannot drift from what is decoded.
@@ -153,6 +158,10 @@ var shapes = map[int16][]field{
 		list(str(), str()).orNull(0), list(str(), fix(12)).orNull(0), list(str(), fix(12)).orNull(0), fix(1),
 	},
 	keyStreamsGroupDescribe: {strs(), fix(1), fix(1).since(1)},
+	keyStreamsDescription: {
+		str(), str(), fix(4),
+		part(list(str(), list(topologyNode...)), list(part(topologyNode...), part(topologyNode...))),
+	},
 	keyShareAcknowledge:     {str(), str(), fix(4), fix(1).since(2), list(fix(16), list(fix(4), list(fix(16), listOf(1))))},
 	keyDescribeShareOffsets: {list(str(), list(str(), listOf(4)).orNull(0))},
 	keyAlterShareOffsets:    {str(), list(str(), list(fix(12)))},
@@ -169,6 +178,7 @@ var shapes = map[int16][]field{
 	keyExpireToken:          {raw(), fix(8)},
 	keyDescribeCluster:      {fix(1), fix(1).since(1), fix(1).since(2)},
 	keyUnregisterBroker:     {fix(4)},
+	keyUnregisterController: {fix(4)},
 	keyGetTelemetry:         {fix(16)},
 	keyDescribeQuorum:       {list(str(), list(fix(4)))},
 	keyRemoveRaftVoter:      {str(), fix(4), fix(16)},
@@ -239,6 +249,9 @@ func (w *walker) field(f *field) {
 			w.fields(f.elements)
 			w.tags(f.elements)
 		}
+	case nested:
+		w.fields(f.elements)
+		w.tags(f.elements)
 	case tagged: // see tags
 	}
 }

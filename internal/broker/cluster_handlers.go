@@ -18,6 +18,7 @@ func (b *Broker) clusterHandlers() []api {
 		unlisted(on(0, 0, b.handlePushTelemetry)),
 		on(0, 1, b.handleAddRaftVoter),
 		on(0, 0, b.handleRemoveRaftVoter),
+		on(0, 0, b.handleUnregisterController),
 	}
 }
 

@@ -91,4 +91,5 @@ const (
 	errInvalidRegex             int16 = 128
 	errRebootstrapRequired      int16 = 129
 	errStreamsInvalidTopology   int16 = 130
+	errControllerNotRegistered  int16 = 136
 )

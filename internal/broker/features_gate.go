@@ -19,6 +19,7 @@ var gates = map[int16]string{
 	keyDeleteShareOffsets:     featureShare,
 	keyStreamsGroupHeartbeat:  featureStreams,
 	keyStreamsGroupDescribe:   featureStreams,
+	keyStreamsDescription:     featureStreams,
 }
 
 // gated puts a key behind its feature, if it has one.
@@ -84,6 +85,9 @@ func switchedOff(req kmsg.Request) kmsg.Response {
 		return resp
 	case *kmsg.StreamsGroupHeartbeatResponse:
 		resp.ErrorCode = errUnsupportedVersion
+		return resp
+	case *kmsg.StreamsGroupTopologyDescriptionUpdateResponse:
+		resp.ErrorCode, resp.ErrorMessage = errUnsupportedVersion, kmsg.StringPtr(featureOff)
 		return resp
 	case *kmsg.StreamsGroupDescribeResponse:
 		for _, id := range req.(*kmsg.StreamsGroupDescribeRequest).Groups {

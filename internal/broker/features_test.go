@@ -132,6 +132,8 @@ func gatedCode(t *testing.T, c *rawConn, req kmsg.Request) int16 {
 		return resp.ErrorCode
 	case *kmsg.DescribeShareGroupOffsetsResponse:
 		return resp.Groups[0].ErrorCode
+	case *kmsg.StreamsGroupTopologyDescriptionUpdateResponse:
+		return resp.ErrorCode
 	case *kmsg.AlterShareGroupOffsetsResponse:
 		return resp.ErrorCode
 	case *kmsg.DeleteShareGroupOffsetsResponse:

@@ -149,5 +149,6 @@ func (b *Broker) groupHandlers() []api {
 		on(0, 1, b.handleConsumerGroupDescribe),
 		on(0, 1, b.handleStreamsGroupHeartbeat),
 		on(0, 1, b.handleStreamsGroupDescribe),
+		on(0, 0, b.handleStreamsTopologyDescription),
 	}
 }

@@ -84,6 +84,9 @@ func (s *accessSession) askAdmin() {
 	unregister := kmsg.NewPtrUnregisterBrokerRequest()
 	unregister.BrokerID = 9
 	s.step("unregister", 0, unregister)
+	controller := kmsg.NewPtrUnregisterControllerRequest()
+	controller.ControllerID = 9
+	s.step("unregister a controller", 0, controller)
 	voter := kmsg.NewPtrAddRaftVoterRequest()
 	voter.ClusterID, voter.VoterID = kmsg.StringPtr("another"), 9
 	s.step("add a voter", 1, voter)

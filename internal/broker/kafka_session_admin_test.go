@@ -3,6 +3,7 @@ package broker
 import (
 	"crypto/rand"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -252,4 +253,9 @@ func (s *peerSession) unregistered() {
 	req := kmsg.NewPtrUnregisterBrokerRequest()
 	req.BrokerID = 9
 	s.step(fmt.Sprintf("unregister broker %d", req.BrokerID), 0, req)
+	for _, id := range []int32{1, 9, 0, -1, math.MaxInt32, math.MinInt32} {
+		req := kmsg.NewPtrUnregisterControllerRequest()
+		req.ControllerID = id
+		s.step(fmt.Sprintf("unregister controller %d", id), 0, req)
+	}
 }

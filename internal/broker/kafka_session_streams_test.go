@@ -47,6 +47,7 @@ func TestStreamsGroupsAsApacheKafka(t *testing.T) {
 		s.commits()
 		s.others()
 		s.configured()
+		s.pushes()
 	}, withKeys(streamsSessionKeys...))
 }
 

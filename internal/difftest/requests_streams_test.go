@@ -46,5 +46,17 @@ func streamsBuilds() map[int16]build {
 			}
 			return req, nil
 		},
+		93: good(func(sc *scene) kmsg.Request {
+			req := kmsg.NewPtrStreamsGroupTopologyDescriptionUpdateRequest()
+			req.Group, req.MemberID, req.TopologyEpoch = group, "member", 1
+			node := kmsg.NewTopologyDescriptionNode()
+			node.Name, node.NodeType, node.SourceTopics, node.SinkTopic = "node", 1, []string{logs}, kmsg.StringPtr(scratch)
+			node.Stores, node.Successors = []string{"store"}, []string{"next"}
+			sub := kmsg.NewTopologyDescriptionSubtopology()
+			sub.SubtopologyID, sub.Nodes = "0", []kmsg.TopologyDescriptionNode{node}
+			req.TopologyDescription.Subtopologies = []kmsg.TopologyDescriptionSubtopology{sub}
+			req.TopologyDescription.GlobalStores = []kmsg.TopologyDescriptionGlobalStore{{Source: node, Processor: node}}
+			return req
+		}),
 	}
 }

@@ -404,6 +404,7 @@ func describeBuilds() map[int16]build {
 			return req
 		}),
 		60: good(func(sc *scene) kmsg.Request { return kmsg.NewPtrDescribeClusterRequest() }),
+		94: good(func(sc *scene) kmsg.Request { return &kmsg.UnregisterControllerRequest{ControllerID: 9} }),
 		75: good(func(sc *scene) kmsg.Request {
 			req := kmsg.NewPtrDescribeTopicPartitionsRequest()
 			req.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: logs}, {Topic: empty}}
