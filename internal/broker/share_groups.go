@@ -78,29 +78,16 @@ func (s *shareService) background(fn func()) {
 	}
 }
 
-// shareTopics shows topics to the state machine of a group.
-type shareTopics struct{ b *Broker }
-
-func (t shareTopics) ByName(name string) (share.Topic, bool) {
-	f, ok := t.b.topics.Get(name)
-	return share.Topic{ID: f.ID, Name: f.Name, Partitions: f.Partitions}, ok
-}
-
-func (t shareTopics) ByID(id [16]byte) (share.Topic, bool) {
-	f, ok := t.b.topics.ByID(id)
-	return share.Topic{ID: f.ID, Name: f.Name, Partitions: f.Partitions}, ok
-}
-
 func (b *Broker) shareConfig(groupID string) share.Config {
 	c := b.groupConfigs(groupID).Share
 	return share.Config{MaxSize: b.config().ShareGroups.MaxSize, Session: c.SessionTimeout, Heartbeat: c.Heartbeat, AssignmentInterval: c.AssignmentInterval, InitRetry: initRetry}
 }
 
 // shareFormat is how the records of share groups are read.
-func (b *Broker) shareFormat() group.Format { return share.Format(b.shareConfig, shareTopics{b}) }
+func (b *Broker) shareFormat() group.Format { return share.Format(b.newShareGroup) }
 
 func (b *Broker) newShareGroup(id string) *share.Group {
-	return share.New(id, b.shareConfig, shareTopics{b})
+	return share.New(id, b.shareConfig, groupTopics{b.topics})
 }
 
 // lookShare runs fn with a share group where nothing changes it; there is group.ErrNotFound if there is none.

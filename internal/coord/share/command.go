@@ -4,12 +4,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
-)
-
-// Epochs of a heartbeat with a meaning of their own.
-const (
-	joinEpoch  = 0
-	leaveEpoch = -1
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // command is what all commands of share groups have in common: they need a share group.
@@ -35,7 +30,7 @@ type Heartbeat struct {
 
 // Found makes a new group a share group.
 func (h *Heartbeat) Found(_ time.Time, g *group.Group, o *group.Output) bool {
-	if h.Epoch != joinEpoch || !g.Disposable() {
+	if h.Epoch != members.EpochJoin || !g.Disposable() {
 		o.Reply(h.Token, HeartbeatResult{Err: group.ErrNotFound})
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // However long a share group has no members, it is there: Apache Kafka does not let one expire, for what it has read would come once more, or what was written meanwhile never.
@@ -22,14 +23,14 @@ func TestNeverExpires(t *testing.T) {
 		}
 		return r
 	}
-	r := beat(joinEpoch, []string{"a"})
+	r := beat(members.EpochJoin, []string{"a"})
 	if r.Initialize == nil {
 		t.Fatal("nothing to make")
 	}
 	made := &Initialized{States: r.Initialize.States}
 	made.Token = 1
 	g.Step(now, made)
-	beat(leaveEpoch, nil)
+	beat(members.EpochLeave, nil)
 	for range 3 {
 		now = now.Add(24 * time.Hour)
 		if o := g.Step(now, group.Expire{}); len(o.Records) > 0 || g.Kind().Type() != group.TypeShare || g.Kind().State() != "Empty" {

@@ -12,21 +12,22 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 var base = time.UnixMilli(1_800_000_000_000)
 
-type topicMap map[string]Topic
+type topicMap map[string]members.Topic
 
-func (t topicMap) ByName(name string) (Topic, bool) { x, ok := t[name]; return x, ok }
+func (t topicMap) ByName(name string) (members.Topic, bool) { x, ok := t[name]; return x, ok }
 
-func (t topicMap) ByID(id [16]byte) (Topic, bool) {
+func (t topicMap) ByID(id [16]byte) (members.Topic, bool) {
 	for _, x := range t {
 		if x.ID == id {
 			return x, true
 		}
 	}
-	return Topic{}, false
+	return members.Topic{}, false
 }
 
 // world is a group with its log, topics that come, grow and go, members, and the states that are made for it.
@@ -52,7 +53,9 @@ func config(string) Config {
 	return Config{MaxSize: 4, Session: 45 * time.Second, Heartbeat: 5 * time.Second, AssignmentInterval: time.Second, InitRetry: 30 * time.Second}
 }
 
-func (w *world) format() group.Format { return Format(config, w.topics) }
+func (w *world) format() group.Format {
+	return Format(func(id string) *Group { return New(id, config, w.topics) })
+}
 
 func (w *world) empty() *group.Group {
 	return group.New("g", func() group.Config { return group.Config{} }, w.now)
@@ -74,7 +77,7 @@ func TestHistories(t *testing.T) {
 
 func (w *world) create(name string) {
 	w.nextID++
-	w.topics[name] = Topic{ID: [16]byte{w.nextID}, Name: name, Partitions: int32(rapid.IntRange(1, 4).Draw(w.T, "partitions"))}
+	w.topics[name] = members.Topic{ID: [16]byte{w.nextID}, Name: name, Partitions: int32(rapid.IntRange(1, 4).Draw(w.T, "partitions"))}
 }
 
 func (w *world) any() {
@@ -210,7 +213,7 @@ func (w *world) compare() {
 }
 
 func plain(g *Group) string {
-	s := fmt.Sprint(g.epoch, g.assignmentEpoch, g.assignedAt.UnixMilli(), g.hash, g.states.deleting)
+	s := fmt.Sprint(g.reached, g.assignment, g.states.deleting)
 	for _, m := range g.Members() {
 		s += fmt.Sprintf("\n%s %v %d %d %v, target %v", m.ID, m.Topics, m.Epoch, m.Previous, sorted(m.Assigned), sorted(g.target[m.ID]))
 	}
@@ -335,11 +338,12 @@ func TestAssign(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	g := New("g", config, topicMap{})
-	g.members["m"] = &Member{ID: "m", Topics: []string{"t"}, Assigned: Partitions{{1}: {0, 1}}}
-	g.states.initialized[[16]byte{1}] = Known{Name: "t", Partitions: []int32{0}}
-	g.states.deleting[[16]byte{2}] = "u"
-	g.assignedAt = base
-	for _, r := range append(g.Tombstones(), g.memberRecord(g.members["m"]), g.epochRecord(), g.assignmentRecord(), g.targetRecord("m", g.members["m"].Assigned), g.currentRecord(g.members["m"]), g.statesRecord()) {
+	m := &Member{ID: "m", Topics: []string{"t"}, standing: standing{Assigned: Partitions{{1}: {0, 1}}}}
+	g.members["m"] = m
+	records := members.Encode("g", []record{memberType.Of("m", m), epochType.Of("", &reached{3, 4}), assignmentType.Of("", &members.Assignment{Epoch: 3, Made: base.UnixMilli()}),
+		targetType.Of("m", &m.Assigned), currentType.Of("m", &m.standing),
+		statesType.Of("", &states{initialized: map[[16]byte]Known{{1}: {Name: "t", Partitions: []int32{0}}}, deleting: map[[16]byte]string{{2}: "u"}})})
+	for _, r := range append(g.Tombstones(), records...) {
 		f.Add(r.Key, r.Value)
 	}
 	f.Fuzz(func(t *testing.T, k, v []byte) {

@@ -1,306 +1,210 @@
 package share
 
 import (
-	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
-// Kinds of records: the first two bytes of a key. The first two bytes of a value are its version.
-const (
-	keyMember     int16 = 10
-	keyEpoch      int16 = 11
-	keyAssignment int16 = 12
-	keyTarget     int16 = 13
-	keyCurrent    int16 = 14
-	keyStates     int16 = 15
+type record = members.Record[*Group]
 
-	valueVersion int16 = 0
-	// tagAssignedAt is the tag of the time of an assignment (KIP-1263).
-	tagAssignedAt = 0
-	stateStable   = 0
+// The types of records, by the version of their keys.
+var (
+	// What a member says of itself.
+	memberType = &members.RecordType[*Group, Member]{Version: 10, Named: true, Write: appendMember, Read: readMember, Apply: (*Group).say}
+	// The group's epoch, and the hash of the topics. A group without it is none.
+	epochType = &members.RecordType[*Group, reached]{Version: 11, Ends: true, Write: appendEpoch, Read: readEpoch, Apply: (*Group).setEpoch}
+	// Of which epoch the target assignment is.
+	assignmentType = members.AssignmentType(12, func(g *Group) *members.Assignment { return &g.assignment })
+	// What a member is to have.
+	targetType = &members.RecordType[*Group, Partitions]{Version: 13, Named: true, Write: appendTarget, Read: readTarget, Apply: (*Group).setTarget}
+	// Where a member stands, and what it has.
+	currentType = &members.RecordType[*Group, standing]{Version: 14, Named: true, Write: appendStanding, Read: readStanding, Apply: (*Group).stand}
+	// For which partitions states are kept.
+	statesType = &members.RecordType[*Group, states]{Version: 15, Write: appendStates, Read: readStates, Apply: (*Group).setStates}
+
+	recordTypes = members.NewRecordTypes(group.TypeShare, memberType, epochType, assignmentType, targetType, currentType, statesType)
 )
 
-func (g *Group) key(kind int16) []byte {
-	return kbin.AppendString(kbin.AppendInt16(nil, kind), g.id)
+// Parse takes a record apart; group.ErrUnknownRecord if it is not of these. It does not alias key and value.
+func Parse(k, v []byte) (groupID string, r group.KindRecord, err error) {
+	return recordTypes.Parse(k, v)
 }
 
-func (g *Group) tombstone(kind int16, member string) group.Record {
-	return group.Record{Key: kbin.AppendString(g.key(kind), member)}
-}
+// Format is how the group's records are read, and makes the group of the first of them.
+func Format(make func(groupID string) *Group) group.Format { return recordTypes.Format(make) }
 
-func version() []byte { return kbin.AppendInt16(nil, valueVersion) }
-
-func noTags(b []byte) []byte { return kbin.AppendUvarint(b, 0) }
-
-func (g *Group) memberRecord(m *Member) group.Record {
-	v := kbin.AppendCompactNullableString(version(), m.Rack)
-	v = kbin.AppendCompactString(v, m.ClientID)
-	v = kbin.AppendCompactString(v, m.Host)
-	v = kbin.AppendCompactArrayLen(v, len(m.Topics))
-	for _, t := range m.Topics {
-		v = kbin.AppendCompactString(v, t)
-	}
-	return group.Record{Key: kbin.AppendString(g.key(keyMember), m.ID), Value: noTags(v)}
-}
-
-func (g *Group) epochRecord() group.Record {
-	v := kbin.AppendInt64(kbin.AppendInt32(version(), g.epoch), g.hash)
-	return group.Record{Key: g.key(keyEpoch), Value: noTags(v)}
-}
-
-func (g *Group) assignmentRecord() group.Record {
-	v := kbin.AppendInt32(version(), g.assignmentEpoch)
-	if g.assignedAt.IsZero() {
-		return group.Record{Key: g.key(keyAssignment), Value: noTags(v)}
-	}
-	v = kbin.AppendUvarint(v, 1)
-	v = kbin.AppendUvarint(v, tagAssignedAt)
-	v = kbin.AppendUvarint(v, 8)
-	return group.Record{Key: g.key(keyAssignment), Value: kbin.AppendInt64(v, g.assignedAt.UnixMilli())}
-}
-
-func appendPartitions(v []byte, p Partitions) []byte {
-	v = kbin.AppendCompactArrayLen(v, len(p))
-	for _, id := range slices.SortedFunc(maps.Keys(p), compareIDs) {
-		v = kbin.AppendUuid(v, id)
-		v = noTags(appendNumbers(v, p[id]))
-	}
-	return v
-}
-
-func appendNumbers(v []byte, numbers []int32) []byte {
-	v = kbin.AppendCompactArrayLen(v, len(numbers))
-	for _, n := range numbers {
-		v = kbin.AppendInt32(v, n)
-	}
-	return v
-}
-
-func (g *Group) targetRecord(member string, p Partitions) group.Record {
-	return group.Record{Key: kbin.AppendString(g.key(keyTarget), member), Value: noTags(appendPartitions(version(), p))}
-}
-
-func (g *Group) currentRecord(m *Member) group.Record {
-	v := kbin.AppendInt32(kbin.AppendInt32(version(), m.Epoch), m.Previous)
-	v = appendPartitions(kbin.AppendInt8(v, stateStable), m.Assigned)
-	return group.Record{Key: kbin.AppendString(g.key(keyCurrent), m.ID), Value: noTags(v)}
-}
-
-func (g *Group) statesRecord() group.Record {
-	v := version()
-	for _, known := range []map[[16]byte]Known{g.states.initializing, g.states.initialized} {
-		v = kbin.AppendCompactArrayLen(v, len(known))
-		for _, id := range slices.SortedFunc(maps.Keys(known), compareIDs) {
-			v = kbin.AppendUuid(v, id)
-			v = kbin.AppendCompactString(v, known[id].Name)
-			v = noTags(appendNumbers(v, known[id].Partitions))
-		}
-	}
-	v = kbin.AppendCompactArrayLen(v, len(g.states.deleting))
-	for _, id := range slices.SortedFunc(maps.Keys(g.states.deleting), compareIDs) {
-		v = noTags(kbin.AppendCompactString(kbin.AppendUuid(v, id), g.states.deleting[id]))
-	}
-	return group.Record{Key: g.key(keyStates), Value: noTags(v)}
+// commit writes records and lets them take effect at once, until they cannot be appended.
+func (g *Group) commit(o *group.Output, records ...record) {
+	members.Commit(g, g.id, records, o, func() {})
 }
 
 // Tombstones are records that take all of the membership out of the log. The group's own comes last: what comes after it makes a new group.
-func (g *Group) Tombstones() (out []group.Record) {
+func (g *Group) Tombstones() []group.Record {
+	var all []record
 	for id := range g.members {
-		out = append(out, g.tombstone(keyCurrent, id), g.tombstone(keyTarget, id), g.tombstone(keyMember, id))
+		all = append(all, burialOf(id)...)
 	}
-	for _, kind := range []int16{keyAssignment, keyStates, keyEpoch} {
-		out = append(out, group.Record{Key: g.key(kind)})
-	}
-	return out
+	return members.Encode(g.id, append(all, assignmentType.Of("", nil), statesType.Of("", nil), epochType.Of("", nil)))
 }
 
-// Format is how records of share groups are read.
-func Format(config func(groupID string) Config, topics Topics) group.Format {
-	return group.Format{Type: group.TypeShare, Parse: Parse, New: func(id string, _ time.Time) group.Kind { return New(id, config, topics) }}
+// burialOf are the records that end a member.
+func burialOf(id string) []record {
+	return []record{currentType.Of(id, nil), targetType.Of(id, nil), memberType.Of(id, nil)}
 }
 
-// entry is a record taken apart.
-type entry struct {
-	kind    int16
-	member  string
-	deleted bool
-
-	m      Member
-	epoch  int32
-	hash   int64
-	at     time.Time
-	parts  Partitions
-	states states
+func appendMember(b []byte, m *Member) []byte {
+	b = kbin.AppendCompactNullableString(b, m.Rack)
+	b = kbin.AppendCompactString(b, m.ClientID)
+	b = kbin.AppendCompactString(b, m.Host)
+	return members.AppendTags(members.AppendStrings(b, m.Topics))
 }
 
-// Parse takes a record apart. It does not alias key and value.
-func Parse(key, value []byte) (string, group.KindRecord, error) {
-	if len(key) < 2 {
-		return "", nil, fmt.Errorf("key of %d bytes: %w", len(key), group.ErrUnknownRecord)
-	}
-	e := &entry{kind: int16(binary.BigEndian.Uint16(key)), deleted: value == nil}
-	if e.kind < keyMember || e.kind > keyStates {
-		return "", nil, fmt.Errorf("key version %d: %w", e.kind, group.ErrUnknownRecord)
-	}
-	k := kbin.Reader{Src: key[2:]}
-	id := k.String()
-	switch e.kind {
-	case keyMember, keyTarget, keyCurrent:
-		e.member = k.String()
-	}
-	if !k.Ok() || len(k.Src) > 0 {
-		return "", nil, fmt.Errorf("parsing the key of a share group: %w", kbin.ErrNotEnoughData)
-	}
-	if e.deleted {
-		return id, e, nil
-	}
-	if len(value) < 2 || int16(binary.BigEndian.Uint16(value)) != valueVersion {
-		return "", nil, fmt.Errorf("value of %d bytes, of another version than %d: %w", len(value), valueVersion, group.ErrUnknownRecord)
-	}
-	v := kbin.Reader{Src: value[2:]}
-	e.parse(&v)
-	if !v.Ok() {
-		return "", nil, fmt.Errorf("parsing record %d of share group %s: %w", e.kind, id, kbin.ErrNotEnoughData)
-	}
-	return id, e, nil
+func readMember(r *members.Reader) *Member {
+	m := &Member{Rack: r.CompactNullableString(), ClientID: r.CompactString(), Host: r.CompactString(), Topics: r.Strings()}
+	slices.Sort(m.Topics)
+	r.Tags()
+	return m
 }
 
-func (e *entry) parse(v *kbin.Reader) {
-	switch e.kind {
-	case keyMember:
-		e.m = Member{ID: e.member, Rack: v.CompactNullableString(), ClientID: v.CompactString(), Host: v.CompactString()}
-		for range length(v, 1) {
-			e.m.Topics = append(e.m.Topics, v.CompactString())
-		}
-		slices.Sort(e.m.Topics)
-	case keyEpoch:
-		e.epoch, e.hash = v.Int32(), v.Int64()
-	case keyAssignment:
-		e.epoch = v.Int32()
-		eachTag(v, func(tag uint32, t kbin.Reader) {
-			if ms := t.Int64(); tag == tagAssignedAt && ms > 0 {
-				e.at = time.UnixMilli(ms)
-			}
-		})
-		return
-	case keyTarget:
-		e.parts = parsePartitions(v)
-	case keyCurrent:
-		e.m.Epoch, e.m.Previous = v.Int32(), v.Int32()
-		v.Int8() // the state, of which there is one
-		e.m.Assigned = parsePartitions(v)
-	case keyStates:
-		e.states = states{parseKnown(v), parseKnown(v), map[[16]byte]string{}}
-		for range length(v, 18) {
-			id := v.Uuid()
-			e.states.deleting[id] = v.CompactString()
-			eachTag(v, nil)
-		}
+func (g *Group) say(id string, said *Member) (undo func()) {
+	if said == nil {
+		return members.Put(g.members, id, nil)
 	}
-	eachTag(v, nil)
+	next := *said
+	if next.ID, next.standing = id, (standing{}); g.members[id] != nil {
+		next.standing = g.members[id].standing
+	}
+	m := &next
+	return members.Put(g.members, id, &m)
 }
 
-// length is that of an array whose elements take at least so many bytes.
-func length(v *kbin.Reader, least int) int {
-	n := int(v.CompactArrayLen())
-	if n > len(v.Src)/least {
-		v.Src, n = nil, 0
-		v.Int8() // not enough data
-	}
-	return max(n, 0)
+func appendEpoch(b []byte, v *reached) []byte {
+	return members.AppendTags(kbin.AppendInt64(kbin.AppendInt32(b, v.epoch), v.hash))
 }
 
-func parseNumbers(v *kbin.Reader) (out []int32) {
-	for range length(v, 4) {
-		out = append(out, v.Int32())
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+func readEpoch(r *members.Reader) *reached {
+	v := &reached{r.Int32(), r.Int64()}
+	r.Tags()
+	return v
 }
 
-func parsePartitions(v *kbin.Reader) Partitions {
+func (g *Group) setEpoch(_ string, v *reached) (undo func()) {
+	if v == nil {
+		v = &reached{epoch: members.FirstEpoch}
+	}
+	return members.Set(&g.reached, *v)
+}
+
+func appendTarget(b []byte, p *Partitions) []byte {
+	return members.AppendTags(appendPartitions(b, *p))
+}
+
+func readTarget(r *members.Reader) *Partitions {
+	p := readPartitions(r)
+	r.Tags()
+	return &p
+}
+
+func (g *Group) setTarget(id string, v *Partitions) (undo func()) {
+	return members.Put(g.target, id, v)
+}
+
+func appendStanding(b []byte, s *standing) []byte {
+	b = kbin.AppendInt32(kbin.AppendInt32(b, s.Epoch), s.Previous)
+	return members.AppendTags(appendPartitions(kbin.AppendInt8(b, int8(members.Stable)), s.Assigned))
+}
+
+func readStanding(r *members.Reader) *standing {
+	s := &standing{Epoch: r.Int32(), Previous: r.Int32()}
+	r.Int8() // the state, of which there is one
+	s.Assigned = readPartitions(r)
+	r.Tags()
+	return s
+}
+
+func (g *Group) stand(id string, at *standing) (undo func()) {
+	m := &Member{ID: id}
+	if before := g.members[id]; before != nil {
+		*m = *before
+	} else if at == nil {
+		return func() {}
+	}
+	if m.standing = (standing{}); at != nil {
+		m.standing = *at
+	}
+	return members.Put(g.members, id, &m)
+}
+
+func appendPartitions(b []byte, p Partitions) []byte {
+	b = kbin.AppendCompactArrayLen(b, len(p))
+	for _, id := range slices.SortedFunc(maps.Keys(p), compareIDs) {
+		b = kbin.AppendUuid(b, id)
+		b = members.AppendTags(members.AppendNumbers(b, p[id]))
+	}
+	return b
+}
+
+func readPartitions(r *members.Reader) Partitions {
 	out := Partitions{}
-	for range length(v, 18) {
-		id := v.Uuid()
-		out[id] = parseNumbers(v)
-		eachTag(v, nil)
+	for range r.Count(18) {
+		id := r.Uuid()
+		out[id] = readNumbers(r)
+		r.Tags()
 	}
 	return out
 }
 
-func parseKnown(v *kbin.Reader) map[[16]byte]Known {
+func readNumbers(r *members.Reader) []int32 {
+	all := r.Numbers()
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func appendStates(b []byte, s *states) []byte {
+	for _, known := range []map[[16]byte]Known{s.initializing, s.initialized} {
+		b = kbin.AppendCompactArrayLen(b, len(known))
+		for _, id := range slices.SortedFunc(maps.Keys(known), compareIDs) {
+			b = kbin.AppendUuid(b, id)
+			b = kbin.AppendCompactString(b, known[id].Name)
+			b = members.AppendTags(members.AppendNumbers(b, known[id].Partitions))
+		}
+	}
+	b = kbin.AppendCompactArrayLen(b, len(s.deleting))
+	for _, id := range slices.SortedFunc(maps.Keys(s.deleting), compareIDs) {
+		b = members.AppendTags(kbin.AppendCompactString(kbin.AppendUuid(b, id), s.deleting[id]))
+	}
+	return members.AppendTags(b)
+}
+
+func readStates(r *members.Reader) *states {
+	s := &states{readKnown(r), readKnown(r), map[[16]byte]string{}}
+	for range r.Count(18) {
+		id := r.Uuid()
+		s.deleting[id] = r.CompactString()
+		r.Tags()
+	}
+	r.Tags()
+	return s
+}
+
+func readKnown(r *members.Reader) map[[16]byte]Known {
 	out := map[[16]byte]Known{}
-	for range length(v, 19) {
-		id := v.Uuid()
-		out[id] = Known{Name: v.CompactString(), Partitions: parseNumbers(v)}
-		eachTag(v, nil)
+	for range r.Count(19) {
+		id := r.Uuid()
+		out[id] = Known{Name: r.CompactString(), Partitions: readNumbers(r)}
+		r.Tags()
 	}
 	return out
 }
 
-func eachTag(v *kbin.Reader, fn func(tag uint32, value kbin.Reader)) {
-	for n := v.Uvarint(); n > 0 && v.Ok(); n-- {
-		tag, size := v.Uvarint(), v.Uvarint()
-		value := v.Span(int(size))
-		if fn != nil {
-			fn(tag, kbin.Reader{Src: value})
-		}
+func (g *Group) setStates(_ string, v *states) (undo func()) {
+	if v == nil {
+		v = &states{}
 	}
-}
-
-// Tombstone tells whether the record takes something away.
-func (e *entry) Tombstone() bool { return e.deleted }
-
-// Replay lets the record take effect. A group without its epoch is none.
-func (e *entry) Replay(k group.Kind) bool {
-	g := k.(*Group)
-	switch e.kind {
-	case keyMember:
-		e.replayMember(g)
-	case keyEpoch:
-		if e.deleted {
-			return false
-		}
-		g.epoch, g.hash = e.epoch, e.hash
-	case keyAssignment:
-		g.assignmentEpoch, g.assignedAt = e.epoch, e.at
-	case keyTarget:
-		if delete(g.target, e.member); !e.deleted {
-			g.target[e.member] = e.parts
-		}
-	case keyCurrent:
-		if m := g.members[e.member]; m != nil {
-			next := *m
-			next.Epoch, next.Previous, next.Assigned = e.m.Epoch, e.m.Previous, e.m.Assigned
-			g.members[e.member] = &next
-		} else if !e.deleted {
-			next := e.m
-			next.ID = e.member
-			g.members[e.member] = &next
-		}
-	case keyStates:
-		if g.states = newMembership().states; !e.deleted {
-			g.states = e.states
-		}
-	}
-	return true
-}
-
-func (e *entry) replayMember(g *Group) {
-	if e.deleted {
-		delete(g.members, e.member)
-		return
-	}
-	next := e.m
-	if m := g.members[e.member]; m != nil {
-		next.Epoch, next.Previous, next.Assigned = m.Epoch, m.Previous, m.Assigned
-	}
-	g.members[e.member] = &next
+	return members.Set(&g.states, *v)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // ErrFencedEpoch: the member's epoch is not that of the group's.
@@ -23,17 +24,10 @@ type Config struct {
 	InitRetry time.Duration
 }
 
-// Topic is a topic as it stands now.
-type Topic struct {
-	ID         [16]byte
-	Name       string
-	Partitions int32
-}
-
 // Topics finds topics. It must not block.
 type Topics interface {
-	ByName(name string) (Topic, bool)
-	ByID(id [16]byte) (Topic, bool)
+	members.ByName
+	ByID(id [16]byte) (members.Topic, bool)
 }
 
 // Partitions are partitions by the id of their topic, sorted.
@@ -56,12 +50,6 @@ func (p Partitions) add(id [16]byte, n int32) {
 	}
 }
 
-func (p Partitions) clone() Partitions {
-	out := make(Partitions, len(p))
-	maps.Copy(out, p)
-	return out
-}
-
 // Member is a member as it stands. It is replaced, never changed.
 type Member struct {
 	ID       string
@@ -69,9 +57,13 @@ type Member struct {
 	ClientID string
 	Host     string
 	Topics   []string // sorted
-	Epoch    int32
-	Previous int32
-	Assigned Partitions
+	standing
+}
+
+// standing is where a member stands: a record of its own. In a share group nobody has to give anything up first.
+type standing struct {
+	Epoch, Previous int32
+	Assigned        Partitions
 }
 
 func (m *Member) equal(o *Member) bool {
@@ -85,34 +77,24 @@ type Known struct {
 	since      time.Time // of the last attempt
 }
 
-// states says for which partitions states are kept.
+// states says for which partitions states are kept. It is replaced, not changed.
 type states struct {
 	initializing, initialized map[[16]byte]Known
 	deleting                  map[[16]byte]string
 }
 
-// membership is all that records describe. Its maps are replaced, or cloned before a step changes them, so that a step can be taken back.
-type membership struct {
-	epoch, assignmentEpoch int32
-	assignedAt             time.Time // zero: it may be assigned at once
-	hash                   int64     // of what the topics were like
-	members                map[string]*Member
-	target                 map[string]Partitions
-	states                 states
+func (s *states) clone() states {
+	copied := states{map[[16]byte]Known{}, map[[16]byte]Known{}, map[[16]byte]string{}}
+	maps.Copy(copied.initializing, s.initializing)
+	maps.Copy(copied.initialized, s.initialized)
+	maps.Copy(copied.deleting, s.deleting)
+	return copied
 }
 
-// firstEpoch is that of a group before its first member, as Apache Kafka 4.4 counts.
-const firstEpoch = 1
-
-func newMembership() membership {
-	return membership{epoch: firstEpoch, members: map[string]*Member{}, target: map[string]Partitions{},
-		states: states{map[[16]byte]Known{}, map[[16]byte]Known{}, map[[16]byte]string{}}}
-}
-
-func (m membership) clone() membership {
-	m.members, m.target = maps.Clone(m.members), maps.Clone(m.target)
-	m.states = states{maps.Clone(m.states.initializing), maps.Clone(m.states.initialized), maps.Clone(m.states.deleting)}
-	return m
+// reached is the group's epoch.
+type reached struct {
+	epoch int32
+	hash  int64 // of what the topics were like then
 }
 
 // Group is the membership of one share group.
@@ -120,13 +102,20 @@ type Group struct {
 	id     string
 	config func(groupID string) Config
 	topics Topics
-	membership
+
+	reached
+	assignment members.Assignment
+	members    map[string]*Member
+	target     map[string]Partitions
+	states     states
+
 	sessions map[string]time.Time // when each member's ends
 }
 
 // New makes a membership without members.
 func New(id string, config func(groupID string) Config, topics Topics) *Group {
-	return &Group{id: id, config: config, topics: topics, membership: newMembership(), sessions: map[string]time.Time{}}
+	return &Group{id: id, config: config, topics: topics, reached: reached{epoch: members.FirstEpoch}, assignment: members.Assignment{Epoch: members.FirstEpoch}, members: map[string]*Member{}, target: map[string]Partitions{},
+		sessions: map[string]time.Time{}}
 }
 
 var _ group.Kind = (*Group)(nil)
@@ -155,7 +144,7 @@ func (g *Group) Awaited() bool { return true }
 // Disposable tells whether no record of the group is in the log.
 func (g *Group) Disposable() bool {
 	s := &g.states
-	return g.epoch <= firstEpoch && len(g.members) == 0 && len(s.initializing)+len(s.initialized)+len(s.deleting) == 0
+	return g.epoch <= members.FirstEpoch && len(g.members) == 0 && len(s.initializing)+len(s.initialized)+len(s.deleting) == 0
 }
 
 // Deadline is when the first session ends.
@@ -182,17 +171,19 @@ func (g *Group) RetainedFrom(string, time.Time) (time.Time, bool) {
 // Loaded gives every member its whole session to show itself.
 func (g *Group) Loaded(now time.Time) {
 	for id := range g.members {
-		g.alive(now, id)
+		g.sessions[id] = now.Add(g.config(g.id).Session)
 	}
 }
 
-func (g *Group) alive(now time.Time, member string) {
-	g.sessions[member] = now.Add(g.config(g.id).Session)
+// session lets a member's session end then; nil: there is none.
+func (g *Group) session(member string, end *time.Time, o *group.Output) {
+	undo := members.Put(g.sessions, member, end)
+	o.OnFailure(func(*group.Output) { undo() })
 }
 
 // Epoch is the group's, and AssignmentEpoch that of its last assignment.
 func (g *Group) Epoch() int32           { return g.epoch }
-func (g *Group) AssignmentEpoch() int32 { return g.assignmentEpoch }
+func (g *Group) AssignmentEpoch() int32 { return g.assignment.Epoch }
 
 // Members are the members, in the order of their ids.
 func (g *Group) Members() []*Member {

@@ -59,7 +59,8 @@ func (g *Group) initialize(now time.Time, subscribed []string, o *group.Output) 
 
 // begin adds to what is being made.
 func (g *Group) begin(todo map[[16]byte]Known, o *group.Output) {
-	for _, known := range []map[[16]byte]Known{g.states.initializing, g.states.initialized} {
+	s := g.states.clone()
+	for _, known := range []map[[16]byte]Known{s.initializing, s.initialized} {
 		for id := range known {
 			if _, ok := g.topics.ByID(id); !ok {
 				delete(known, id) // deleted while the node was going down
@@ -67,11 +68,11 @@ func (g *Group) begin(todo map[[16]byte]Known, o *group.Output) {
 		}
 	}
 	for id, k := range todo {
-		k.Partitions = union(g.states.initializing[id].Partitions, k.Partitions)
-		g.states.initializing[id] = k
-		delete(g.states.deleting, id)
+		k.Partitions = union(s.initializing[id].Partitions, k.Partitions)
+		s.initializing[id] = k
+		delete(s.deleting, id)
 	}
-	o.Records = append(o.Records, g.statesRecord())
+	g.commit(o, statesType.Of("", &s))
 }
 
 func union(a, b []int32) []int32 {
@@ -82,22 +83,23 @@ func union(a, b []int32) []int32 {
 
 // initialized moves what was made, or could not be, out of what is being made.
 func (g *Group) initialized(now time.Time, c *Initialized, o *group.Output) {
-	for _, s := range c.States {
-		k, ok := g.states.initializing[s.TopicID]
+	s := g.states.clone()
+	for _, of := range c.States {
+		k, ok := s.initializing[of.TopicID]
 		if !ok {
 			continue
 		}
-		k.Partitions = slices.DeleteFunc(slices.Clone(k.Partitions), func(n int32) bool { return n == s.Partition })
-		if g.states.initializing[s.TopicID] = k; len(k.Partitions) == 0 {
-			delete(g.states.initializing, s.TopicID)
+		k.Partitions = slices.DeleteFunc(slices.Clone(k.Partitions), func(n int32) bool { return n == of.Partition })
+		if s.initializing[of.TopicID] = k; len(k.Partitions) == 0 {
+			delete(s.initializing, of.TopicID)
 		}
 		if c.Failed {
 			continue
 		}
-		done := g.states.initialized[s.TopicID]
-		g.states.initialized[s.TopicID] = Known{Name: k.Name, Partitions: union(done.Partitions, []int32{s.Partition}), since: now}
+		done := s.initialized[of.TopicID]
+		s.initialized[of.TopicID] = Known{Name: k.Name, Partitions: union(done.Partitions, []int32{of.Partition}), since: now}
 	}
-	o.Records = append(o.Records, g.statesRecord())
+	g.commit(o, statesType.Of("", &s))
 	o.Reply(c.Token, StatesResult{})
 }
 
@@ -127,20 +129,21 @@ func (g *Group) deleteStates(c *DeleteStates, o *group.Output) {
 		o.Reply(c.Token, StatesResult{Err: group.ErrNonEmpty})
 		return
 	}
+	s := g.states.clone()
 	topics := c.Topics
 	if c.All {
-		topics = slices.Concat(slices.Collect(maps.Keys(g.states.initialized)), slices.Collect(maps.Keys(g.states.initializing)), slices.Collect(maps.Keys(g.states.deleting)))
+		topics = slices.Concat(slices.Collect(maps.Keys(s.initialized)), slices.Collect(maps.Keys(s.initializing)), slices.Collect(maps.Keys(s.deleting)))
 	}
 	var r StatesResult
 	for _, id := range topics {
-		parts := g.states.initialized[id].Partitions
-		name := g.states.initialized[id].Name
+		parts := s.initialized[id].Partitions
+		name := s.initialized[id].Name
 		if c.All {
-			if k, ok := g.states.initializing[id]; ok {
+			if k, ok := s.initializing[id]; ok {
 				parts, name = union(parts, k.Partitions), k.Name
 			}
 		}
-		if t, ok := g.topics.ByID(id); ok && len(parts) == 0 && g.states.deleting[id] != "" { // begun before, and not ended
+		if t, ok := g.topics.ByID(id); ok && len(parts) == 0 && s.deleting[id] != "" { // begun before, and not ended
 			name = t.Name
 			for n := range t.Partitions {
 				parts = append(parts, n)
@@ -149,26 +152,27 @@ func (g *Group) deleteStates(c *DeleteStates, o *group.Output) {
 		if len(parts) == 0 {
 			continue
 		}
-		delete(g.states.initialized, id)
+		delete(s.initialized, id)
 		if c.All {
-			delete(g.states.initializing, id)
+			delete(s.initializing, id)
 		}
-		g.states.deleting[id] = name
+		s.deleting[id] = name
 		for _, n := range parts {
 			r.Delete = append(r.Delete, StateOf{TopicID: id, Partition: n})
 		}
 	}
 	if len(r.Delete) > 0 {
-		o.Records = append(o.Records, g.statesRecord())
+		g.commit(o, statesType.Of("", &s))
 	}
 	o.Reply(c.Token, r)
 }
 
 func (g *Group) statesDeleted(c *StatesDeleted, o *group.Output) {
-	for _, s := range c.States {
-		delete(g.states.deleting, s.TopicID)
+	s := g.states.clone()
+	for _, of := range c.States {
+		delete(s.deleting, of.TopicID)
 	}
-	o.Records = append(o.Records, g.statesRecord())
+	g.commit(o, statesType.Of("", &s))
 	o.Reply(c.Token, StatesResult{})
 }
 
@@ -180,8 +184,9 @@ func (g *Group) forget(c *Forget, o *group.Output) {
 	if !a && !b && !d {
 		return
 	}
-	delete(g.states.initializing, c.TopicID)
-	delete(g.states.initialized, c.TopicID)
-	delete(g.states.deleting, c.TopicID)
-	o.Records = append(o.Records, g.statesRecord())
+	s := g.states.clone()
+	delete(s.initializing, c.TopicID)
+	delete(s.initialized, c.TopicID)
+	delete(s.deleting, c.TopicID)
+	g.commit(o, statesType.Of("", &s))
 }

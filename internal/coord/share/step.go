@@ -9,14 +9,11 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Step lets a command take effect.
 func (g *Group) Step(now time.Time, _ *group.Group, c group.Command, o *group.Output) {
-	before := g.membership
-	sessions := g.sessions
-	g.membership, g.sessions = before.clone(), maps.Clone(sessions)
-	o.OnFailure(func(*group.Output) { g.membership, g.sessions = before, sessions })
 	switch c := c.(type) {
 	case *Heartbeat:
 		g.heartbeat(now, c, o)
@@ -53,16 +50,11 @@ func (g *Group) tick(now time.Time, o *group.Output) {
 
 // remove takes a member out.
 func (g *Group) remove(id string, o *group.Output) {
-	last := len(g.members) == 1
-	delete(g.members, id)
-	delete(g.target, id)
-	delete(g.sessions, id)
-	g.epoch++
-	g.hash = g.hashOf(g.subscribed(nil))
-	o.Records = append(o.Records, g.tombstone(keyCurrent, id), g.tombstone(keyTarget, id), g.tombstone(keyMember, id), g.epochRecord())
-	if last {
-		g.assignmentEpoch, g.assignedAt = g.epoch, time.Time{}
-		o.Records = append(o.Records, g.assignmentRecord())
+	g.commit(o, burialOf(id)...)
+	g.session(id, nil, o)
+	g.commit(o, epochType.Of("", &reached{g.epoch + 1, g.hashOf(g.subscribed(nil))}))
+	if g.Empty() {
+		g.commit(o, assignmentType.Of("", &members.Assignment{Epoch: g.epoch}))
 	}
 }
 
@@ -72,9 +64,9 @@ func (g *Group) heartbeat(now time.Time, h *Heartbeat, o *group.Output) {
 		o.Reply(h.Token, HeartbeatResult{Err: err})
 		return
 	}
-	if h.Epoch == leaveEpoch {
+	if h.Epoch == members.EpochLeave {
 		g.remove(h.Member, o)
-		o.Reply(h.Token, HeartbeatResult{Epoch: leaveEpoch})
+		o.Reply(h.Token, HeartbeatResult{Epoch: members.EpochLeave})
 		return
 	}
 	joined := m == nil
@@ -83,27 +75,28 @@ func (g *Group) heartbeat(now time.Time, h *Heartbeat, o *group.Output) {
 	}
 	updated := h.update(m)
 	bump := false
+	var records []record
 	if joined || !updated.equal(m) {
-		o.Records = append(o.Records, g.memberRecord(updated))
+		records = append(records, memberType.Of(h.Member, updated))
 		bump = !slices.Equal(updated.Topics, m.Topics)
 	}
-	if g.assignmentEpoch >= g.epoch {
+	if g.assignment.Epoch >= g.epoch {
 		bump = bump || g.pending()
 	}
 	subscribed := g.subscribed(updated)
 	hash := g.hashOf(subscribed)
 	if bump = bump || hash != g.hash; bump {
-		g.epoch++
-		g.hash = hash
-		o.Records = append(o.Records, g.epochRecord())
+		records = append(records, epochType.Of("", &reached{g.epoch + 1, hash}))
 	}
-	g.members[h.Member] = updated
+	g.commit(o, records...)
 	g.assign(now, o)
-	updated = g.reconcile(updated, bump, o)
-	g.members[h.Member] = updated
-	g.alive(now, h.Member)
-	r := HeartbeatResult{Epoch: updated.Epoch, Interval: g.config(g.id).Heartbeat}
-	if h.Epoch == joinEpoch || h.Topics != nil || !updated.Assigned.Equal(m.Assigned) {
+	g.reconcile(h.Member, bump, o)
+	updated = g.members[h.Member]
+	cfg := g.config(g.id)
+	end := now.Add(cfg.Session)
+	g.session(h.Member, &end, o)
+	r := HeartbeatResult{Epoch: updated.Epoch, Interval: cfg.Heartbeat}
+	if h.Epoch == members.EpochJoin || h.Topics != nil || !updated.Assigned.Equal(m.Assigned) {
 		r.Assignment = updated.Assigned
 		if r.Assignment == nil {
 			r.Assignment = Partitions{}
@@ -116,15 +109,15 @@ func (g *Group) heartbeat(now time.Time, h *Heartbeat, o *group.Output) {
 // admit tells whether a heartbeat is that of a member, or of one that may become one.
 func (g *Group) admit(h *Heartbeat, m *Member) error {
 	switch limit := g.config(g.id).MaxSize; {
-	case h.Epoch == leaveEpoch && m == nil:
+	case h.Epoch == members.EpochLeave && m == nil:
 		return fmt.Errorf("%w: %s", group.ErrUnknownMember, h.Member)
-	case h.Epoch == leaveEpoch:
+	case h.Epoch == members.EpochLeave:
 		return nil
 	case m == nil && len(g.members) >= limit:
 		return fmt.Errorf("%w: %d members", group.ErrMaxSize, limit)
-	case m == nil && h.Epoch != joinEpoch:
+	case m == nil && h.Epoch != members.EpochJoin:
 		return fmt.Errorf("%w: %s", group.ErrUnknownMember, h.Member)
-	case h.Epoch == joinEpoch:
+	case h.Epoch == members.EpochJoin:
 		return nil
 	case h.Epoch > m.Epoch, h.Epoch < m.Epoch && h.Epoch != m.Previous:
 		return fmt.Errorf("%w: %d, the group has %d", ErrFencedEpoch, h.Epoch, m.Epoch)
@@ -190,21 +183,18 @@ func (g *Group) hashOf(names []string) int64 {
 
 // assign computes the assignment of the group's epoch, if there is none and the last one is long enough ago.
 func (g *Group) assign(now time.Time, o *group.Output) {
-	if g.assignmentEpoch >= g.epoch {
-		return
-	}
-	interval := g.config(g.id).AssignmentInterval
-	if !g.assignedAt.IsZero() && now.Before(g.assignedAt.Add(interval)) {
+	if g.assignment.Epoch >= g.epoch || !g.assignment.MayAssign(now, g.config(g.id).AssignmentInterval) {
 		return
 	}
 	target := assign(g.subscriptions(), g.assignable(), g.target)
+	var records []record
 	for _, id := range slices.Sorted(maps.Keys(target)) {
-		if old, known := g.target[id]; !known || !old.Equal(target[id]) {
-			o.Records = append(o.Records, g.targetRecord(id, target[id]))
+		next := target[id]
+		if old, known := g.target[id]; !known || !old.Equal(next) {
+			records = append(records, targetType.Of(id, &next))
 		}
 	}
-	g.target, g.assignmentEpoch, g.assignedAt = target, g.epoch, now
-	o.Records = append(o.Records, g.assignmentRecord())
+	g.commit(o, append(records, assignmentType.Of("", &members.Assignment{Epoch: g.epoch, Made: now.UnixMilli()}))...)
 }
 
 // subscriptions are the ids of the topics that members subscribe to.
@@ -236,24 +226,22 @@ func (g *Group) assignable() Partitions {
 	return out
 }
 
-// reconcile gives a member its part of the assignment: in a share group nobody has to give anything up first.
-func (g *Group) reconcile(m *Member, changed bool, o *group.Output) *Member {
-	if m.Epoch == g.assignmentEpoch && !changed {
-		return m
+// reconcile gives a member its part of the assignment.
+func (g *Group) reconcile(id string, changed bool, o *group.Output) {
+	m := g.members[id]
+	if m.Epoch == g.assignment.Epoch && !changed {
+		return
 	}
-	next := *m
-	next.Assigned = Partitions{}
+	next := standing{m.Epoch, m.Previous, Partitions{}}
 	for id, parts := range g.target[m.ID] {
 		if t, ok := g.topics.ByID(id); ok && slices.Contains(m.Topics, t.Name) {
 			next.Assigned[id] = parts
 		}
 	}
-	if m.Epoch != g.assignmentEpoch {
-		next.Previous, next.Epoch = m.Epoch, g.assignmentEpoch
+	if m.Epoch != g.assignment.Epoch {
+		next.Previous, next.Epoch = m.Epoch, g.assignment.Epoch
 	}
-	if next.Epoch == m.Epoch && next.Previous == m.Previous && next.Assigned.Equal(m.Assigned) {
-		return m
+	if next.Epoch != m.Epoch || next.Previous != m.Previous || !next.Assigned.Equal(m.Assigned) {
+		g.commit(o, currentType.Of(id, &next))
 	}
-	o.Records = append(o.Records, g.currentRecord(&next))
-	return &next
 }
