@@ -39,6 +39,9 @@ const (
 // queuedEvents bounds the commands that wait for a coordinator; whoever sends the next one waits as well.
 const queuedEvents = 128
 
+// timeoutRetry is after how long an id is looked at again of which something could not be written, if its time has come: the disk may have room by then.
+const timeoutRetry = 5 * time.Second
+
 func newCoordinator(ctx context.Context, topic stateTopic, number int32, log stateLog, cfg func() *config.Broker, now func() time.Time, logger *slog.Logger) *coordinator {
 	c := &coordinator{ctx: ctx, topic: topic, number: number, log: log, config: cfg, now: now, logger: logger, events: make(chan func(), queuedEvents)}
 	if o := log.Offsets(); o.LogStart == o.LogEnd {

@@ -69,10 +69,12 @@ func (c *groupCoordinator) groupConfig() group.Config {
 // settle appends what a step wants written and sends its replies.
 func (c *groupCoordinator) settle(id string, g *group.Group, o group.Output) {
 	end, err := c.write(&o)
+	var notBefore time.Time
 	if err != nil {
 		level := slog.LevelError
+		notBefore = c.now().Add(timeoutRetry)
 		if errors.Is(err, partlog.ErrUnverified) || errors.Is(err, partlog.ErrInvalidProducerEpoch) {
-			level = slog.LevelDebug // the client's business
+			level, notBefore = slog.LevelDebug, time.Time{} // the client's business
 		}
 		c.logger.Log(c.ctx, level, "writing to the log of consumer groups", "group", id, "partition", c.number, "err", err)
 		o = g.Failed(c.now(), o, failure(err))
@@ -91,6 +93,9 @@ func (c *groupCoordinator) settle(id string, g *group.Group, o group.Output) {
 		return
 	}
 	at, ok := g.Deadline()
+	if at.Before(notBefore) {
+		at = notBefore
+	}
 	c.timers.set(id, at, ok)
 }
 

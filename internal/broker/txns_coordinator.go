@@ -151,9 +151,6 @@ func (c *txnCoordinator) settle(id string, t *txn.Transaction, o txn.Output) {
 	c.forget(id, t)
 }
 
-// timeoutRetry is after how long a transaction whose abort could not be written is looked at again, if it has timed out: the disk may have room by then.
-const timeoutRetry = 5 * time.Second
-
 // setTimer has a transaction looked at when it times out, but not before a time.
 func (c *txnCoordinator) setTimer(id string, t *txn.Transaction, notBefore time.Time) {
 	at, ok := t.Deadline()
