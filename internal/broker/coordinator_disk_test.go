@@ -177,7 +177,7 @@ func TestMembersOutliveAFullDisk(t *testing.T) {
 		{"share", func(t *testing.T, s *groupService) {
 			h := &share.Heartbeat{Member: "m", Topics: []string{"t"}}
 			h.New = func() *share.Group {
-				return share.New("g", func(string) share.Config { return share.Config{MaxSize: 10, Session: 10 * time.Second} }, shareTopics{&Broker{topics: registry}})
+				return share.New("g", func(string) share.Config { return share.Config{MaxSize: 10, Session: 10 * time.Second} }, groupTopics{registry})
 			}
 			r, err := s.ask(context.Background(), "g", true, nil, func(k *call) group.Command { h.Token = k; return h })
 			ok(t, r, err)
