@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rewind-kafka/rewind/bucket"
 	"github.com/rewind-kafka/rewind/internal/broker"
@@ -180,14 +179,11 @@ func newFront(cfg *config.Broker, reg *prometheus.Registry, log *slog.Logger) (f
 			err = errors.Join(err, f.close())
 		}
 	}()
-	metrics, err := f.secure(cfg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}), log)
-	if err != nil {
+	security := httpSecurity{cfg.HTTPKeyStore, cfg.HTTPUsersFile}
+	if err := f.open(cfg.HTTPListen, security, reg, log); err != nil {
 		return f, err
 	}
-	if err := f.openFor(cfg.HTTPListen, metrics); err != nil {
-		return f, err
-	}
-	f.warn(cfg, log)
+	defer func() { f.warn(security, log) }() // once it is known whether it signs
 	f.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	dir, ok := strings.CutPrefix(cfg.Store, "file://")
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 
@@ -25,12 +26,11 @@ type httpFront struct {
 }
 
 // open listens at an address, unless it is empty. After an error the front is to be closed all the same.
-func (f *httpFront) open(address string, reg *prometheus.Registry) (err error) {
-	return f.openFor(address, promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}))
-}
-
-// openFor is open with another handler of /metrics.
-func (f *httpFront) openFor(address string, metrics http.Handler) (err error) {
+func (f *httpFront) open(address string, s httpSecurity, reg *prometheus.Registry, log *slog.Logger) error {
+	metrics, err := f.secure(s, promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg}), log)
+	if err != nil {
+		return err
+	}
 	f.mux = http.NewServeMux()
 	f.mux.Handle("GET /metrics", metrics)
 	if address == "" {

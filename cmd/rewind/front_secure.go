@@ -9,30 +9,35 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/keyfiles"
 	"github.com/rewind-kafka/rewind/internal/sasl"
 )
 
+// httpSecurity are the files that make http.listen secure, each "" for none.
+type httpSecurity struct {
+	keyStore string // http.ssl.keystore.location
+	users    string // http.metrics.users.file
+}
+
 // secure makes what http.listen needs of TLS and of users, and gives metrics behind them.
-func (f *front) secure(cfg *config.Broker, metrics http.Handler, log *slog.Logger) (http.Handler, error) {
-	if path := cfg.HTTPKeyStore; path != "" {
+func (f *httpFront) secure(s httpSecurity, metrics http.Handler, log *slog.Logger) (http.Handler, error) {
+	if path := s.keyStore; path != "" {
 		var err error
 		if f.tls, err = keyfiles.ServerTLS(keyfiles.Certificates{Certificate: path, Key: path}, log); err != nil {
 			return nil, fmt.Errorf("http.ssl.keystore.location: %w", err)
 		}
 	}
-	if cfg.HTTPUsersFile == "" {
+	if s.users == "" {
 		return metrics, nil
 	}
 	read := func() (map[string]string, error) {
-		text, err := os.ReadFile(cfg.HTTPUsersFile)
+		text, err := os.ReadFile(s.users)
 		if err != nil {
 			return nil, err
 		}
 		return sasl.ParseUsers(string(text))
 	}
-	users, err := keyfiles.Watch(log, read, cfg.HTTPUsersFile)
+	users, err := keyfiles.Watch(log, read, s.users)
 	if err != nil {
 		return nil, fmt.Errorf("http.metrics.users.file: %w", err)
 	}
@@ -54,7 +59,7 @@ func forUsers(users func() map[string]string, h http.Handler) http.Handler {
 	})
 }
 
-func (f *front) scheme() string {
+func (f *httpFront) scheme() string {
 	if f.tls != nil {
 		return "https"
 	}
@@ -62,7 +67,7 @@ func (f *front) scheme() string {
 }
 
 // warn says aloud what whoever is not on this machine can read along or read.
-func (f *front) warn(cfg *config.Broker, log *slog.Logger) {
+func (f *httpFront) warn(s httpSecurity, log *slog.Logger) {
 	if f.listener == nil {
 		return
 	}
@@ -70,10 +75,14 @@ func (f *front) warn(cfg *config.Broker, log *slog.Logger) {
 	if !ok || a.IP.IsLoopback() {
 		return
 	}
-	if f.tls == nil {
+	switch {
+	case f.tls != nil:
+	case f.signer != nil:
 		log.Warn("signed locations and what they open travel in the clear: http.listen has no TLS (http.ssl.keystore.location)", "address", a.String())
+	case s.users != "":
+		log.Warn("names and passwords of http.metrics.users.file travel in the clear: http.listen has no TLS (http.ssl.keystore.location)", "address", a.String())
 	}
-	if cfg.HTTPUsersFile == "" {
+	if s.users == "" {
 		log.Warn("whoever reaches http.listen may read /metrics (http.metrics.users.file)", "address", a.String())
 	}
 }

@@ -90,11 +90,12 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	front, err := newGatewayFront(cfg, reg)
+	front, err := newGatewayFront(cfg, reg, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, front.close()) }()
+	front.start() // who asks while the rest starts, which may take a while, is told so
 	up, err := newGatewayUpstream(cfg)
 	if err != nil {
 		return err
@@ -131,7 +132,6 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 	}
 	started = true
 	front.health(func(w io.Writer) error { return gatewayHealth(w, g, past.options) })
-	front.start()
 	defer settle(settleTime, log)()
 	log.Info("gateway is up", "bootstrap", g.Bootstrap(), "upstream", cfg.Upstream)
 	told := make(chan error, 1)

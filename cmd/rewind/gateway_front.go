@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,18 +26,23 @@ type gatewayFront struct {
 	healthy atomic.Pointer[func(io.Writer) error]
 }
 
-func newGatewayFront(cfg *config.Gateway, reg *prometheus.Registry) (f *gatewayFront, err error) {
+func newGatewayFront(cfg *config.Gateway, reg *prometheus.Registry, log *slog.Logger) (f *gatewayFront, err error) {
 	f = new(gatewayFront)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	if err := f.open(cfg.HTTPListen, reg); err != nil {
+	security := httpSecurity{cfg.HTTPKeyStore, cfg.HTTPUsersFile}
+	if err := f.open(cfg.HTTPListen, security, reg, log); err != nil {
 		return f, err
 	}
 	f.mux.HandleFunc("GET /healthz", f.serveHealth)
-	return f, f.serveDirectory(cfg)
+	if err := f.serveDirectory(cfg); err != nil {
+		return f, err
+	}
+	f.warn(security, log)
+	return f, nil
 }
 
 // serveDirectory signs for a directory store, and serves what it has signed. The key is this process's own: whoever was given a location comes to the address that stands in it.
@@ -60,7 +66,7 @@ func (f *gatewayFront) serveDirectory(cfg *config.Gateway) error {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails
 	at := net.JoinHostPort(host, strconv.Itoa(f.listener.Addr().(*net.TCPAddr).Port))
-	if f.signer, err = fileserver.NewSigner(key, &url.URL{Scheme: "http", Host: at}, nil); err != nil {
+	if f.signer, err = fileserver.NewSigner(key, &url.URL{Scheme: f.scheme(), Host: at}, nil); err != nil {
 		return err
 	}
 	return f.serveFiles(u.Path, "", distance.Distance{Latency: cfg.StoreLatency, BytesPerSecond: cfg.StoreStreamRate})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -71,8 +72,16 @@ func failGatewayProcess(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// launchGatewayProcess does not wait until the gateway is healthy.
+// launchGatewayProcess does not wait until the gateway is healthy, but until it has started.
 func launchGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
+	t.Helper()
+	g := beginGatewayProcess(t, args...)
+	g.await(t, "its start", func() bool { health := g.get("/healthz"); return health != "" && health != "starting\n" })
+	return g
+}
+
+// beginGatewayProcess waits for nothing.
+func beginGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
 	t.Helper()
 	port, err := freeport.Find(5)
 	if err != nil {
@@ -98,7 +107,6 @@ func launchGatewayProcess(t *testing.T, args ...string) *gatewayProcess {
 			t.Logf("the gateway says:\n%s", g.lines)
 		}
 	})
-	g.await(t, "its HTTP side", func() bool { return g.get("/healthz") != "" })
 	return g
 }
 
@@ -325,6 +333,26 @@ func TestGateway(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 	})
+}
+
+// TestGatewayTellsThatItStarts: before a cluster that does not answer the start takes a while; /healthz says so meanwhile, and /metrics are there. Told to stop by then, it does.
+func TestGatewayTellsThatItStarts(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	g := beginGatewayProcess(t, "--upstream", silent.Addr().String())
+	g.await(t, "word that it starts", func() bool { return g.get("/healthz") == "starting\n" })
+	if g.metric("process_open_fds") == 0 {
+		t.Error("no metrics")
+	}
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 func TestGatewayFlags(t *testing.T) {

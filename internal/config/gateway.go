@@ -27,6 +27,7 @@ type Gateway struct {
 	Certificate, CertificateKey string
 	ClientAuth, ClientCA        string
 	HTTPListen                  string
+	HTTPKeyStore, HTTPUsersFile string
 	MaxConnections              int
 	ConnectionsMaxIdle          time.Duration
 	SocketRequestMaxBytes       int32
