@@ -39,7 +39,7 @@ func (b *Broker) initProducer(ctx context.Context, c *conn, req *kmsg.InitProduc
 		id, err := b.producerIDs.next()
 		if err != nil {
 			b.log.Error("handing out a producer id", "err", err)
-			return none, errStorage
+			return none, errCoordinatorLoading // Apache Kafka's, where it has none to give: clients come again, whereas other errors are the end of a producer
 		}
 		return txn.Producer{ID: id}, errNone
 	}

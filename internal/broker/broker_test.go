@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -204,5 +205,34 @@ func TestAdvertisedListener(t *testing.T) {
 	host, port := b.advertised(&conn{door: plainDoor, local: c.RemoteAddr()})
 	if got := fmt.Sprintf("%s:%d", host, port); got != "broker.example:1234" {
 		t.Errorf("advertised %s", got)
+	}
+}
+
+// TestProducerIDsOnAFullDisk: while no producer id can be reserved, who asks for one is told to come again, and gets one when there is room. To idempotent producers other
+// errors are the end.
+func TestProducerIDsOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir)
+	b.createTopic(t, "t", 1)
+	inTheWay := filepath.Join(dir, "producer-id-block.tmp") // a folder where the file is written aside
+	if err := os.MkdirAll(filepath.Join(inTheWay, "full"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if code := b.raw(t).ask(t, kmsg.NewPtrInitProducerIDRequest()).(*kmsg.InitProducerIDResponse).ErrorCode; code != errCoordinatorLoading {
+		t.Errorf("error %d, want %d", code, errCoordinatorLoading)
+	}
+	produced := make(chan error, 1)
+	cl := b.client(t, kgo.DefaultProduceTopic("t"))
+	cl.Produce(t.Context(), kgo.StringRecord("x"), func(_ *kgo.Record, err error) { produced <- err })
+	select {
+	case err := <-produced:
+		t.Errorf("a producer did not wait: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-produced; err != nil {
+		t.Errorf("a producer that waited: %v", err)
 	}
 }

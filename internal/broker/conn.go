@@ -407,8 +407,19 @@ func (c *conn) writeAll(from <-chan answer) {
 	}
 }
 
+// encode gives the frame of an answer. A panic in it costs that connection and nothing else, as in a handler.
+func (c *conn) encode(a *answer) (bufs net.Buffers, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.srv.log.Error("panic in an answer", "peer", c.peer, "version", a.version, "panic", p, "stack", string(debug.Stack()))
+			bufs, err = nil, errors.New("internal error")
+		}
+	}()
+	return a.buffers(c.ctx, a.version, a.correlationID)
+}
+
 func (c *conn) write(a *answer) bool {
-	bufs, err := a.buffers(c.ctx, a.version, a.correlationID)
+	bufs, err := c.encode(a)
 	if err != nil {
 		if c.ctx.Err() == nil {
 			c.fail(err)

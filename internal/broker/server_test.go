@@ -108,6 +108,11 @@ func frameOf(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
+// brokenAnswer is an answer with a bug.
+type brokenAnswer struct{ message }
+
+func (brokenAnswer) buffers(context.Context, int16, int32) (net.Buffers, error) { panic("a bug") }
+
 // TestHostileFrames: whatever comes, the connection is closed, one line names the peer and the reason, and the next client is served.
 func TestHostileFrames(t *testing.T) {
 	panics := on(0, 9, func(context.Context, *conn, *kmsg.ListGroupsRequest) (kmsg.Response, error) { panic("a bug") })
@@ -140,9 +145,10 @@ func TestHostileFrames(t *testing.T) {
 		{"cut size", []byte{0, 0}, true, "cut off", 1},
 		{"cut frame", good[:len(good)-3], true, "unexpected EOF", 1},
 		{"panic", wire.AppendRequest(nil, kmsg.NewPtrListGroupsRequest(), 1, nil), false, "internal error", 2},
+		{"panic in an answer", wire.AppendRequest(nil, kmsg.NewPtrHeartbeatRequest(), 1, nil), false, "internal error", 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := serveTable(t, defaultLimits(), on(0, 9, answerMetadata), panics)
+			s := serveTable(t, defaultLimits(), on(0, 9, answerMetadata), panics, later(0, 4, func(context.Context, *conn, *kmsg.HeartbeatRequest) (reply, error) { return brokenAnswer{}, nil }))
 			c := s.dial(t)
 			if _, err := c.Write(tc.send); err != nil {
 				t.Fatal(err)
