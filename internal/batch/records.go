@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // Record is one record of a batch. Its slices alias the bytes that it was parsed from.
@@ -16,6 +17,13 @@ type Record struct {
 	Key, Value     []byte // nil: null
 	HeaderCount    int32
 	Headers        []byte // the headers as they stand in the record, after their count
+	rest           []byte // what follows the offset delta
+}
+
+// BodySize is the record's size without its length prefix: what the prefix says.
+func (r *Record) BodySize() int {
+	_, prefix := binary.Varint(r.Raw)
+	return len(r.Raw) - prefix
 }
 
 // EachRecord calls fn for each of count records in payload: what follows the batch header, decompressed. Anything that does not fit is ErrCorrupt:
@@ -49,6 +57,7 @@ func parseRecord(b []byte, r *Record) (rest []byte, err error) {
 	r.Attributes = int8(p.byte())
 	r.TimestampDelta = p.varint()
 	r.OffsetDelta = int32(p.varintWithin(math.MinInt32, math.MaxInt32))
+	r.rest = p.b
 	r.Key = p.bytes()
 	r.Value = p.bytes()
 	r.HeaderCount = int32(p.varintWithin(0, math.MaxInt32))
@@ -140,24 +149,54 @@ func (h *Header) HasDeleteHorizon() bool { return h.Attributes&DeleteHorizonFlag
 
 // AppendHeader appends h as the header of a batch with this payload after it: length and CRC are computed, the payload is appended too.
 func AppendHeader(dst []byte, h *Header, payload []byte) []byte {
-	be := binary.BigEndian
 	start := len(dst)
-	dst = be.AppendUint64(dst, uint64(h.BaseOffset))
-	dst = be.AppendUint32(dst, uint32(HeaderSize-LogOverhead+len(payload)))
-	dst = be.AppendUint32(dst, uint32(h.LeaderEpoch))
-	dst = append(dst, 2)
-	dst = be.AppendUint32(dst, 0)
-	dst = be.AppendUint16(dst, uint16(h.Attributes))
-	dst = be.AppendUint32(dst, uint32(h.LastOffsetDelta))
-	dst = be.AppendUint64(dst, uint64(h.BaseTimestamp))
-	dst = be.AppendUint64(dst, uint64(h.MaxTimestamp))
-	dst = be.AppendUint64(dst, uint64(h.ProducerID))
-	dst = be.AppendUint16(dst, uint16(h.ProducerEpoch))
-	dst = be.AppendUint32(dst, uint32(h.BaseSequence))
-	dst = be.AppendUint32(dst, uint32(h.NumRecords))
+	dst = append(dst, make([]byte, HeaderSize)...)
 	dst = append(dst, payload...)
-	FixCRC(dst[start:])
+	SetHeader(dst[start:], h)
 	return dst
+}
+
+// SetHeader writes h over the first HeaderSize bytes of b, which must be exactly the batch: length and CRC are computed.
+func SetHeader(b []byte, h *Header) {
+	be := binary.BigEndian
+	be.PutUint64(b, uint64(h.BaseOffset))
+	be.PutUint32(b[offLength:], uint32(len(b)-LogOverhead))
+	be.PutUint32(b[offLeaderEpoch:], uint32(h.LeaderEpoch))
+	b[offMagic] = 2
+	be.PutUint16(b[offAttributes:], uint16(h.Attributes))
+	be.PutUint32(b[offLastDelta:], uint32(h.LastOffsetDelta))
+	be.PutUint64(b[offBaseTime:], uint64(h.BaseTimestamp))
+	be.PutUint64(b[offMaxTime:], uint64(h.MaxTimestamp))
+	be.PutUint64(b[offProducerID:], uint64(h.ProducerID))
+	be.PutUint16(b[offProducerEp:], uint16(h.ProducerEpoch))
+	be.PutUint32(b[offBaseSeq:], uint32(h.BaseSequence))
+	be.PutUint32(b[offCount:], uint32(h.NumRecords))
+	FixCRC(b)
+}
+
+// AppendRecord appends r with another place in its batch and, what is the same until Kafka finds a use for them, other attributes.
+func AppendRecord(dst []byte, r *Record, attributes int8, timestampDelta int64, offsetDelta int32) []byte {
+	if timestampDelta == r.TimestampDelta && offsetDelta == r.OffsetDelta && attributes == r.Attributes {
+		return append(dst, r.Raw...)
+	}
+	var head [1 + binary.MaxVarintLen64 + binary.MaxVarintLen32]byte
+	head[0] = byte(attributes)
+	n := 1 + binary.PutVarint(head[1:], timestampDelta)
+	n += binary.PutVarint(head[n:], int64(offsetDelta))
+	dst = binary.AppendVarint(dst, int64(n+len(r.rest)))
+	dst = append(dst, head[:n]...)
+	return append(dst, r.rest...)
+}
+
+// RecordSize is how long AppendRecord makes a record of these deltas.
+func RecordSize(r *Record, timestampDelta int64, offsetDelta int32) int {
+	body := 1 + varintSize(timestampDelta) + varintSize(int64(offsetDelta)) + len(r.rest)
+	return varintSize(int64(body)) + body
+}
+
+// varintSize is the size of a zig-zag varint.
+func varintSize(v int64) int {
+	return (bits.Len64(uint64(v)<<1^uint64(v>>63)|1) + 6) / 7
 }
 
 // Control record types.

@@ -165,6 +165,14 @@ func (r *brokerResource) describe() []config.Entry {
 }
 
 func (r *brokerResource) replace(overrides map[string]string, validateOnly bool) error {
+	err := r.put(overrides, validateOnly)
+	if errors.Is(err, config.ErrInvalidValue) {
+		return &configError{errInvalidRequest, err.Error()} // of a topic it would be INVALID_CONFIG
+	}
+	return err
+}
+
+func (r *brokerResource) put(overrides map[string]string, validateOnly bool) error {
 	next := r.b.config().Clone()
 	if err := next.SetDynamic(overrides); err != nil {
 		return err

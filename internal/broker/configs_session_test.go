@@ -186,7 +186,6 @@ func TestTopicConfigsAsApacheKafka(t *testing.T) {
 
 // configDifferences are answers that differ on purpose; docs/configuration.md says why.
 var configDifferences = []string{
-	`create "compression.type=none": INVALID_CONFIG`,
 	`create "min.cleanable.dirty.ratio=1": ok, alter "min.cleanable.dirty.ratio=NaN": INVALID_CONFIG`,
 }
 

@@ -195,10 +195,11 @@ func TestAlterBrokerConfigs(t *testing.T) {
 	if err := alter(b, set(kadm.SetConfig, "node.id", "3")); !errors.Is(err, kerr.InvalidRequest) {
 		t.Errorf("a key that is read at the start only: %v", err)
 	}
-	for _, c := range []kadm.AlterConfig{set(kadm.SetConfig, "group.max.size", "0"), set(kadm.SetConfig, "no.such", "0")} {
-		if err := alter(b, c); !errors.Is(err, kerr.InvalidConfig) {
-			t.Errorf("%s=%s: %v", c.Name, *c.Value, err)
-		}
+	if err := alter(b, set(kadm.SetConfig, "group.max.size", "0")); !errors.Is(err, kerr.InvalidRequest) {
+		t.Errorf("a value that is not valid: %v", err)
+	}
+	if err := alter(b, set(kadm.SetConfig, "no.such", "0")); !errors.Is(err, kerr.InvalidConfig) {
+		t.Errorf("an unknown key: %v", err)
 	}
 	if err := b.Close(t.Context()); err != nil {
 		t.Fatal(err)

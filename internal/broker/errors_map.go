@@ -20,6 +20,7 @@ func appendError(err error) int16 {
 		{partlog.ErrBatchListTooLarge, errRecordListTooLarge},
 		{partlog.ErrInvalidTimestamp, errInvalidTimestamp},
 		{partlog.ErrInvalidRecord, errInvalidRecord},
+		{partlog.ErrDecompress, errUnknown},
 		{partlog.ErrUnsupportedFormat, errUnsupportedForFormat},
 		{partlog.ErrOutOfOrderSequence, errOutOfOrderSequence},
 		{partlog.ErrInvalidProducerEpoch, errInvalidProducerEpoch},

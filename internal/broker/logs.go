@@ -295,6 +295,7 @@ func (b *Broker) logConfig(t *config.Topic) partlog.Config {
 	c.LocalRetentionMs, c.LocalRetentionBytes = t.LocalRetentionMs, t.LocalRetentionBytes
 	c.RemoteStorage, c.Delete, c.Compact = t.RemoteStorage, t.Delete, t.Compact
 	c.MaxMessageBytes, c.LogAppendTime = t.MaxMessageBytes, t.LogAppendTime
+	c.Recompress, c.Codec, c.Level, c.MaxRecordBytes = compressionOf(t)
 	c.TimestampBeforeMaxMs, c.TimestampAfterMaxMs = t.TimestampBeforeMaxMs, t.TimestampAfterMaxMs
 	c.MinCleanableRatio, c.DeleteRetentionMs = t.MinCleanableRatio, t.DeleteRetentionMs
 	c.MinCompactionLagMs, c.MaxCompactionLagMs, c.FileDeleteDelayMs = t.MinCompactionLagMs, t.MaxCompactionLagMs, t.FileDeleteDelayMs

@@ -1,10 +1,10 @@
 // Package codec compresses and decompresses the records of a batch with the codecs that Kafka has. The log uses it to look inside batches for
-// timestamps and keys, and to write batches anew when it compacts; data on its way from producer to consumer never passes it.
+// timestamps and keys, to write batches anew when it compacts, and to give them another codec where a topic asks for one. Other data on its way from producer
+// to consumer never passes it.
 package codec
 
 import (
 	"bytes"
-
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -122,28 +122,39 @@ func decodeSnappy(dst, src []byte, limit int) ([]byte, error) {
 	if !bytes.HasPrefix(src, xerialMagic) {
 		return decodeBlock(dst, src, limit)
 	}
-	if len(src) < len(xerialHeader) {
-		return dst, fmt.Errorf("%w: snappy framing is cut off", ErrCorrupt)
-	}
-	src = src[len(xerialHeader):]
+	err := eachBlock(src, func(block []byte) (err error) {
+		before := len(dst)
+		dst, err = decodeBlock(dst, block, limit)
+		limit -= len(dst) - before
+		return err
+	})
+	return dst, err
+}
+
+// eachBlock calls fn for each block in xerial framing. Several streams may follow on one another, each with a header.
+func eachBlock(src []byte, fn func(block []byte) error) error {
 	for len(src) > 0 {
+		if bytes.HasPrefix(src, xerialMagic[:4]) { // as a size it would be negative
+			if !bytes.HasPrefix(src, xerialMagic) || len(src) < len(xerialHeader) {
+				return fmt.Errorf("%w: snappy framing is cut off", ErrCorrupt)
+			}
+			src = src[len(xerialHeader):]
+			continue
+		}
 		if len(src) < 4 {
-			return dst, fmt.Errorf("%w: snappy block size is cut off", ErrCorrupt)
+			return fmt.Errorf("%w: snappy block size is cut off", ErrCorrupt)
 		}
 		n := int64(binary.BigEndian.Uint32(src))
 		src = src[4:]
 		if n > int64(len(src)) {
-			return dst, fmt.Errorf("%w: snappy block of %d bytes, %d are there", ErrCorrupt, n, len(src))
+			return fmt.Errorf("%w: snappy block of %d bytes, %d are there", ErrCorrupt, n, len(src))
 		}
-		before := len(dst)
-		var err error
-		if dst, err = decodeBlock(dst, src[:n], limit); err != nil {
-			return dst, err
+		if err := fn(src[:n]); err != nil {
+			return err
 		}
-		limit -= len(dst) - before
 		src = src[n:]
 	}
-	return dst, nil
+	return nil
 }
 
 func decodeBlock(dst, src []byte, limit int) ([]byte, error) {
@@ -158,9 +169,12 @@ func decodeBlock(dst, src []byte, limit int) ([]byte, error) {
 	if int64(n) > int64(len(src))*64 {
 		return dst, fmt.Errorf("%w: snappy: %d bytes out of %d", ErrCorrupt, n, len(src))
 	}
-	out, err := s2.Decode(nil, src)
+	out, err := s2.Decode(dst[len(dst):cap(dst)], src)
 	if err != nil {
 		return dst, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
+	}
+	if n <= cap(dst)-len(dst) {
+		return dst[:len(dst)+n], nil // decoded in its place
 	}
 	return append(dst, out...), nil
 }
@@ -173,7 +187,8 @@ func Encode(dst []byte, codec int8, src []byte) ([]byte, error) {
 	case None:
 		return append(dst, src...), nil
 	case Snappy:
-		return encodeSnappy(dst, src), nil
+		err := writeSnappy(buf, src)
+		return buf.Bytes(), err
 	case Gzip:
 		w = gzip.NewWriter(buf)
 	case LZ4:
@@ -198,14 +213,16 @@ func Encode(dst []byte, codec int8, src []byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func encodeSnappy(dst, src []byte) []byte {
-	dst = append(dst, xerialHeader...)
-	for len(src) > 0 {
+// writeSnappy writes src in the framing of the Java clients.
+func writeSnappy(w io.Writer, src []byte) error {
+	_, err := w.Write(xerialHeader)
+	block := make([]byte, 4, 4+s2.MaxEncodedLen(min(len(src), xerialBlock)))
+	for err == nil && len(src) > 0 {
 		n := min(len(src), xerialBlock)
-		block := s2.EncodeSnappy(nil, src[:n])
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(block)))
-		dst = append(dst, block...)
+		out := s2.EncodeSnappy(block[4:cap(block)], src[:n])
+		binary.BigEndian.PutUint32(block, uint32(len(out)))
+		_, err = w.Write(block[:4+len(out)])
 		src = src[n:]
 	}
-	return dst
+	return err
 }

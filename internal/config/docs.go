@@ -93,10 +93,10 @@ Rules that Apache Kafka has too:
 - Switching remote storage off deletes the remote data and needs ` + "`remote.log.delete.on.disable=true`" + ` in the same change.
 
 Where this broker differs, on purpose:
-- ` + "`compression.type`" + ` is always ` + "`producer`" + `: batches are kept as they came.
+- ` + "`compression.type`" + ` and the levels are as in Apache Kafka; a batch that grows above 128 MiB when it has to be opened is answered MESSAGE_TOO_LARGE.
 - ` + "`min.insync.replicas`" + ` is always 1: there is one replica, and a refusal at once beats one at every produce request.
 - ` + "`flush.messages`, `flush.ms`, `segment.jitter.ms` and `preallocate`" + ` have their default only: no promise is made that is not kept.
-- Keys for replication throttles, compression levels and tiered copy lag do not exist.
+- Keys for replication throttles have no effect.
 `
 
 const docsGroups = `

@@ -15,6 +15,8 @@ import (
 type Topic struct {
 	Delete, Compact bool
 	CompressionType string
+	// The levels of the codecs that have some.
+	GzipLevel, LZ4Level, ZstdLevel int
 
 	SegmentBytes, SegmentIndexBytes, IndexIntervalBytes int
 	SegmentMs                                           int64
@@ -28,7 +30,7 @@ type Topic struct {
 	RemoteCopyDisable     bool
 	RemoteDeleteOnDisable bool
 
-	MaxMessageBytes                           int
+	MaxMessageBytes, MaxDecompressedBytes     int
 	LogAppendTime                             bool
 	TimestampBeforeMaxMs, TimestampAfterMaxMs int64
 	MinInsyncReplicas                         int
@@ -138,6 +140,7 @@ func newTopic(entries []Entry) Topic {
 	ratio, _ := strconv.ParseFloat(v["min.cleanable.dirty.ratio"], 64) // passed its check
 	t := Topic{
 		Delete: slices.Contains(policy, "delete"), Compact: slices.Contains(policy, "compact"), CompressionType: v["compression.type"],
+		GzipLevel: int(num("compression.gzip.level")), LZ4Level: int(num("compression.lz4.level")), ZstdLevel: int(num("compression.zstd.level")), MaxDecompressedBytes: int(num("max.decompressed.message.bytes")),
 		SegmentBytes: int(num("segment.bytes")), SegmentIndexBytes: int(num("segment.index.bytes")), IndexIntervalBytes: int(num("index.interval.bytes")),
 		SegmentMs:   num("segment.ms"),
 		RetentionMs: num("retention.ms"), RetentionBytes: num("retention.bytes"),

@@ -26,17 +26,18 @@ func boolean(v string) (string, error) {
 	return "", errors.New("expected true or false")
 }
 
+// integer says what is wrong in Apache Kafka's words, as oneOf does.
 func integer(bits int, low, high int64) check {
 	return func(v string) (string, error) {
 		n, err := strconv.ParseInt(v, 10, bits)
 		if err != nil {
-			return "", fmt.Errorf("not a number of %d bits", bits)
+			return "", fmt.Errorf("Not a number of type %s", map[int]string{16: "SHORT", 32: "INT", 64: "LONG"}[bits])
 		}
 		if n < low {
-			return "", fmt.Errorf("value must be at least %d", low)
+			return "", fmt.Errorf("Value must be at least %d", low)
 		}
 		if n > high {
-			return "", fmt.Errorf("value must be at most %d", high)
+			return "", fmt.Errorf("Value must be no more than %d", high)
 		}
 		return strconv.FormatInt(n, 10), nil
 	}
@@ -60,7 +61,7 @@ func oneOf(allowed ...string) check {
 		if slices.Contains(allowed, v) {
 			return v, nil
 		}
-		return "", fmt.Errorf("must be one of: %s", strings.Join(allowed, ", "))
+		return "", fmt.Errorf("String must be one of: %s", strings.Join(allowed, ", "))
 	}
 }
 
@@ -180,7 +181,11 @@ func gzipLevel(v string) (string, error) {
 	if v == "-1" {
 		return v, nil
 	}
-	return integer(32, 1, 9)(v)
+	n, err := integer(32, math.MinInt32, maxInt)(v)
+	if err == nil && (number(n) < 1 || number(n) > 9) {
+		err = errors.New("Value must be between 1 and 9 or equal to -1")
+	}
+	return n, err
 }
 
 // throttledReplicas is a list of partition:broker, or all of them.

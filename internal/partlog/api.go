@@ -29,6 +29,8 @@ var (
 	ErrInvalidProducerEpoch = errors.New("producer epoch is fenced")
 	ErrInvalidTxnState      = errors.New("transaction state does not allow the write")
 	ErrCoordinatorFenced    = errors.New("transaction coordinator is fenced")
+	// ErrDecompress: the content of a batch is not what its codec writes, although its CRC is right.
+	ErrDecompress = errors.New("records cannot be decompressed")
 	// ErrUnverified: a transaction of the producer has ended since the guard was taken.
 	ErrUnverified = errors.New("transaction may have ended meanwhile")
 	// ErrOutOfRange: below the log start or above the log end.
@@ -66,6 +68,12 @@ type Config struct {
 	MinCleanableRatio                                       float64
 	DeleteRetentionMs, MinCompactionLagMs                   int64
 	MaxCompactionLagMs, FileDeleteDelayMs, ProducerExpiryMs int64
+	// Recompress: clients' batches are kept in Codec, at Kafka's Level for it.
+	Recompress bool
+	Codec      int8
+	Level      int
+	// MaxRecordBytes bounds each record of a batch that comes compressed; 0 is no bound.
+	MaxRecordBytes int
 	// CompactionMapBytes bounds the memory of one compaction (Kafka's log.cleaner.dedupe.buffer.size).
 	CompactionMapBytes int
 }

@@ -25,6 +25,10 @@ func (l *Log) appendGuarded(records []byte, origin Origin, guard Guard) (AppendI
 	if err != nil {
 		return AppendInfo{}, err
 	}
+	if first := &batches[0]; first.anew.raw != nil {
+		records = first.anew.raw
+		defer first.anew.release()
+	}
 	if len(records) > c.SegmentBytes {
 		return AppendInfo{}, fmt.Errorf("%w: %d bytes, allowed are %d", ErrBatchListTooLarge, len(records), c.SegmentBytes)
 	}
@@ -204,7 +208,7 @@ func (l *Log) undoWrite(s *seg, h *hot, position int64, cause error) error {
 	return storageError(cause)
 }
 
-// cutOpen cuts the file that is open, which needs no other descriptor. See syncHotLocked for why a log fails under this lock.
+// cutOpen cuts the file that is open, which needs no other descriptor.
 func (l *Log) cutOpen(h *hot, fd uintptr, position int64, cause error) error {
 	h.syncMu.Lock()
 	defer h.syncMu.Unlock()

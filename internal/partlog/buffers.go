@@ -47,6 +47,14 @@ func (p *buffers) get(n int) *buffer {
 	return b
 }
 
+// bufferSize is how much memory a buffer for n bytes takes.
+func bufferSize(n int64) int64 {
+	if n > 1<<maxClass {
+		return n
+	}
+	return 1 << max(minClass, bits.Len64(uint64(max(n, 1)-1)))
+}
+
 func (p *buffers) put(b *buffer) {
 	if b.pool == nil {
 		return

@@ -12,10 +12,11 @@ import (
 
 // Files bounds how many files logs keep open: those that they append to and those that were read. One is meant to be shared by all logs of a node: an idle partition
 // then holds none. What is in use at the moment is open whatever the bound says; it is one of files that wait to be used again. It also has the pooled memory
-// that reads are made into.
+// that reads are made into, and what opens clients' batches.
 type Files struct {
 	max     int
 	buffers buffers
+	coders  coders
 
 	mu      sync.Mutex
 	open    map[string]*handle
@@ -26,7 +27,7 @@ type Files struct {
 
 // NewFiles keeps up to max files open.
 func NewFiles(max int) *Files {
-	return &Files{max: max, open: map[string]*handle{}, idle: list.New(), writers: list.New()}
+	return &Files{max: max, coders: newCoders(), open: map[string]*handle{}, idle: list.New(), writers: list.New()}
 }
 
 // maxReaders: more files that wait for a reader than this gain nothing.

@@ -1,7 +1,6 @@
 package partlog
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
@@ -69,7 +68,7 @@ func (f *filter) withHorizon(h *batch.Header, raw []byte) ([]byte, error) {
 	n.BaseTimestamp = f.horizon
 	f.rebuilt = f.rebuilt[:0]
 	err := batch.EachRecord(batch.Payload(raw), h.NumRecords, func(r *batch.Record) error {
-		f.rebuilt = appendRecordAt(f.rebuilt, r, h.BaseTimestamp+r.TimestampDelta-n.BaseTimestamp)
+		f.rebuilt = batch.AppendRecord(f.rebuilt, r, r.Attributes, h.BaseTimestamp+r.TimestampDelta-n.BaseTimestamp, r.OffsetDelta)
 		return nil
 	})
 	if err != nil {
@@ -173,7 +172,7 @@ func (f *filter) rebuild(h *batch.Header, records []byte, kept int32, tombstones
 		}
 		ts := h.BaseTimestamp + r.TimestampDelta
 		largest = max(largest, ts)
-		f.rebuilt = appendRecordAt(f.rebuilt, r, ts-n.BaseTimestamp)
+		f.rebuilt = batch.AppendRecord(f.rebuilt, r, r.Attributes, ts-n.BaseTimestamp, r.OffsetDelta)
 		return nil
 	})
 	if err != nil {
@@ -188,20 +187,4 @@ func (f *filter) rebuild(h *batch.Header, records []byte, kept int32, tombstones
 	}
 	f.out = batch.AppendHeader(f.out[:0], &n, payload)
 	return f.out, nil
-}
-
-// appendRecordAt appends r with another timestamp delta.
-func appendRecordAt(dst []byte, r *batch.Record, delta int64) []byte {
-	if delta == r.TimestampDelta {
-		return append(dst, r.Raw...)
-	}
-	_, prefix := binary.Varint(r.Raw)
-	var old [binary.MaxVarintLen64]byte
-	rest := r.Raw[prefix+1+binary.PutVarint(old[:], r.TimestampDelta):] // from the offset delta on
-	var head [1 + binary.MaxVarintLen64]byte
-	head[0] = byte(r.Attributes)
-	n := 1 + binary.PutVarint(head[1:], delta)
-	dst = binary.AppendVarint(dst, int64(n+len(rest)))
-	dst = append(dst, head[:n]...)
-	return append(dst, rest...)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/codec"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
 
@@ -17,19 +18,33 @@ type checked struct {
 	abort  bool
 	// coordinatorEpoch is a marker's.
 	coordinatorEpoch int32
+	// anew is what is appended instead, if it is something else; Header is then about that.
+	anew rewritten
 }
 
 // check parses the bytes of an append call. Nothing is written yet and nothing locked. Batches may be mended in place (a wrong largest timestamp).
 func (l *Log) check(records []byte, origin Origin, c *Config, into []checked) ([]checked, error) {
+	into, err := l.checkAll(records, origin, c, into)
+	if err != nil {
+		for i := range into {
+			into[i].anew.release()
+		}
+		return nil, err
+	}
+	return into, nil
+}
+
+// checkAll is check, which besides its error gives the batches that have passed.
+func (l *Log) checkAll(records []byte, origin Origin, c *Config, into []checked) ([]checked, error) {
 	for start := 0; start < len(records); {
 		raw, h, err := cutBatch(records[start:])
 		if err != nil {
-			return nil, err
+			return into, err
 		}
 		b := checked{Header: h, start: start}
 		// A marker is none of the topic's business: one that were refused would leave its transaction open for good.
 		if len(raw) > c.MaxMessageBytes && !h.IsControl() {
-			return nil, fmt.Errorf("%w: %d bytes, allowed are %d", ErrMessageTooLarge, len(raw), c.MaxMessageBytes)
+			return into, fmt.Errorf("%w: %d bytes, allowed are %d", ErrMessageTooLarge, len(raw), c.MaxMessageBytes)
 		}
 		if origin == Client {
 			err = l.checkClient(&b, raw, c)
@@ -37,16 +52,16 @@ func (l *Log) check(records []byte, origin Origin, c *Config, into []checked) ([
 			err = b.checkInternal(raw)
 		}
 		if err != nil {
-			return nil, err
+			return into, err
 		}
 		into = append(into, b)
 		start += len(raw)
 	}
 	if len(into) == 0 {
-		return nil, fmt.Errorf("%w: no batch", ErrInvalidRecord)
+		return into, fmt.Errorf("%w: no batch", ErrInvalidRecord)
 	}
 	if origin == Client && len(into) > 1 {
-		return nil, fmt.Errorf("%w: %d batches for one partition, allowed is one", ErrInvalidRecord, len(into))
+		return into, fmt.Errorf("%w: %d batches for one partition, allowed is one", ErrInvalidRecord, len(into))
 	}
 	return into, nil
 }
@@ -94,30 +109,31 @@ func (l *Log) checkClient(b *checked, raw []byte, c *Config) error {
 	if h.ProducerID < 0 {
 		h.ProducerID = -1
 	}
-	if h.Codec() == 0 || c.Compact {
-		if err := l.checkRecords(h, raw, c); err != nil {
-			return err
-		}
-	} else if err := c.checkTime(h.MaxTimestamp, l.clock()); err != nil {
-		return err
+	switch {
+	case c.recompresses(h):
+		return l.recompress(b, raw, c)
+	case h.Codec() == codec.None:
+		return l.checkRecords(h, raw, batch.Payload(raw), c)
+	case c.Compact || c.MaxRecordBytes > 0:
+		return l.withRecords(h, batch.Payload(raw), c, 0, func(records []byte) (int64, error) { return 0, l.checkRecords(h, raw, records, c) })
 	}
-	return nil
+	return c.checkTime(h.MaxTimestamp, l.clock())
 }
 
-// checkRecords walks the records. Compressed ones are opened only where a key must be there: a compacted topic.
-func (l *Log) checkRecords(h *batch.Header, raw []byte, c *Config) error {
-	payload, done, err := l.decode(h, batch.Payload(raw))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCorruptMessage, err)
-	}
-	defer done()
+// checkRecords walks the records. Compressed ones are opened only where something must be known of each: that it has a key in a compacted topic, or its size.
+func (l *Log) checkRecords(h *batch.Header, raw, records []byte, c *Config) error {
 	now, next, largest := l.clock(), int32(0), int64(segment.NoTimestamp)
-	err = batch.EachRecord(payload, h.NumRecords, func(r *batch.Record) error {
+	err := batch.EachRecord(records, h.NumRecords, func(r *batch.Record) error {
 		if r.OffsetDelta != next {
 			return fmt.Errorf("%w: record %d has offset delta %d", ErrInvalidRecord, next, r.OffsetDelta)
 		}
 		if c.Compact && r.Key == nil {
-			return fmt.Errorf("%w: record %d has no key, and the topic is compacted", ErrInvalidRecord, next)
+			return errNoKey(next)
+		}
+		if c.MaxRecordBytes > 0 {
+			if err := c.checkSize(h, r); err != nil {
+				return err
+			}
 		}
 		ts := h.BaseTimestamp + r.TimestampDelta
 		if err := c.checkTime(ts, now); err != nil {
@@ -136,6 +152,18 @@ func (l *Log) checkRecords(h *batch.Header, raw []byte, c *Config) error {
 		// The time index lives on this field: a producer that got it wrong would hide its records from searches by time.
 		batch.SetMaxTimestamp(raw, largest)
 		h.MaxTimestamp = largest
+	}
+	return nil
+}
+
+func errNoKey(n int32) error {
+	return fmt.Errorf("%w: record %d has no key, and the topic is compacted", ErrInvalidRecord, n)
+}
+
+// checkSize: max.decompressed.message.bytes is about records that came compressed; the others max.message.bytes bounds.
+func (c *Config) checkSize(h *batch.Header, r *batch.Record) error {
+	if size := r.BodySize(); c.MaxRecordBytes > 0 && h.Codec() != codec.None && size > c.MaxRecordBytes {
+		return fmt.Errorf("%w: invalid record size: %d exceeds the configured maximum record size of %d", ErrInvalidRecord, size, c.MaxRecordBytes)
 	}
 	return nil
 }
@@ -197,6 +225,3 @@ func (l *Log) decode(h *batch.Header, payload []byte) (records []byte, done func
 	}
 	return records, nop, nil
 }
-
-// maxDecoded bounds what one compressed batch may grow to when the log itself has to look inside.
-const maxDecoded = 256 << 20
