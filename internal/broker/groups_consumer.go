@@ -38,26 +38,27 @@ func (t groupTopics) Names() []string {
 
 // newConsumerGroup makes a consumer group without members.
 func (b *Broker) newConsumerGroup(id string) *consumer.Group {
-	return consumer.New(id, b.consumerConfig(id), groupTopics{b.topics})
+	return consumer.New(id, groupConfig(b, id, consumerConfigOf), groupTopics{b.topics})
 }
 
-// consumerConfig gives a group's configuration as it is in force. It is put together anew only when one of the two that it comes from has been replaced. What it
+// groupConfig gives a group's configuration as it is in force. It is put together anew only when one of the two that it comes from has been replaced. What it
 // gives belongs to the one goroutine of the group.
-func (b *Broker) consumerConfig(id string) func() consumer.Config {
+func groupConfig[C any](b *Broker, id string, put func(config.Group, *config.Broker) C) func() C {
 	var of *config.Broker
 	var overrides uintptr
-	var made consumer.Config
-	return func() consumer.Config {
+	var made C
+	return func() C {
 		cfg, own := b.config(), b.resourceConfigs.group(id)
 		if at := reflect.ValueOf(own).Pointer(); cfg != of || at != overrides {
 			of, overrides = cfg, at
-			made = consumerConfigOf(config.ParseGroup(own, cfg).Consumer, cfg)
+			made = put(config.ParseGroup(own, cfg), cfg)
 		}
 		return made
 	}
 }
 
-func consumerConfigOf(times config.GroupTimes, cfg *config.Broker) consumer.Config {
+func consumerConfigOf(g config.Group, cfg *config.Broker) consumer.Config {
+	times := g.Consumer
 	return consumer.Config{Session: times.SessionTimeout, Heartbeat: times.Heartbeat, AssignmentInterval: times.AssignmentInterval,
 		MaxSize: cfg.ConsumerGroups.MaxSize, ClassicMaxSize: cfg.GroupMaxSize, Assignors: config.SplitList(cfg.ConsumerGroups.Assignors),
 		Upgrade: cfg.ConsumerMigration == "bidirectional" || cfg.ConsumerMigration == "upgrade", Downgrade: cfg.ConsumerMigration == "bidirectional" || cfg.ConsumerMigration == "downgrade"}

@@ -3,7 +3,6 @@ package broker
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -17,23 +16,7 @@ import (
 
 // newStreamsGroup makes a streams group without members.
 func (b *Broker) newStreamsGroup(id string) *streams.Group {
-	return streams.New(id, b.streamsConfig(id), groupTopics{b.topics})
-}
-
-// streamsConfig gives a group's configuration as it is in force. It is put together anew only when one of the two that it comes from has been replaced. What it
-// gives belongs to the one goroutine of the group.
-func (b *Broker) streamsConfig(id string) func() streams.Config {
-	var of *config.Broker
-	var overrides uintptr
-	var made streams.Config
-	return func() streams.Config {
-		cfg, own := b.config(), b.resourceConfigs.group(id)
-		if at := reflect.ValueOf(own).Pointer(); cfg != of || at != overrides {
-			of, overrides = cfg, at
-			made = streamsConfigOf(config.ParseGroup(own, cfg), cfg)
-		}
-		return made
-	}
+	return streams.New(id, groupConfig(b, id, streamsConfigOf), groupTopics{b.topics})
 }
 
 func streamsConfigOf(g config.Group, cfg *config.Broker) streams.Config {

@@ -16,10 +16,7 @@ import (
 // join is JoinGroup. A group without members becomes a classic one by it.
 func (g *Group) join(now time.Time, of *group.Group, c *group.Join, o *group.Output) {
 	if g.Len() == 0 {
-		o.Records = append(o.Records, g.Tombstones()...)
-		classic := of.NewClassic(now)
-		of.Become(classic, o)
-		classic.Step(now, of, c, o)
+		of.JoinClassic(now, c, g.Tombstones(), o)
 		return
 	}
 	r, err := g.joinClassic(now, of, c, o)
@@ -45,12 +42,7 @@ func (g *Group) joinClassic(now time.Time, of *group.Group, c *group.Join, o *gr
 	s := &subscribing{g: g, now: now}
 	before := g.Get(id)
 	if c.InstanceID != "" {
-		if c.MemberID == "" {
-			before, err = s.claim(id, c.InstanceID, true)
-		} else {
-			before, err = g.Named(id, c.InstanceID)
-		}
-		if err != nil {
+		if before, err = s.joinStatic(id, c); err != nil {
 			return group.JoinResult{}, err
 		}
 	} else if before == nil {
@@ -77,12 +69,24 @@ func (g *Group) joinClassic(now time.Time, of *group.Group, c *group.Join, o *gr
 	return joined(next), nil
 }
 
+// joinStatic finds the member that is an instance. By the classic protocol an instance may be taken over any time.
+func (s *subscribing) joinStatic(id string, c *group.Join) (*Member, error) {
+	if c.MemberID != "" {
+		return s.g.Named(id, c.InstanceID)
+	}
+	m, old, err := s.g.Claim(id, c.InstanceID, true)
+	if err == nil && old != nil {
+		s.replace(old, m)
+	}
+	return m, err
+}
+
 // mayJoin looks whether the group takes a member of the classic protocol, and reads its subscription.
 func (g *Group) mayJoin(id string, c *group.Join) (*kmsg.ConsumerMemberMetadata, error) {
 	if cfg := g.config(); !cfg.Upgrade && !cfg.Downgrade {
 		return nil, group.Refuse(group.ErrInconsistent, "Cannot join the consumer group %s with the classic protocol because the group migration is disabled.", g.id)
 	}
-	if err := g.Full(id, c.InstanceID, g.config().MaxSize); err != nil {
+	if err := g.Full(id, &c.InstanceID, g.config().MaxSize); err != nil {
 		return nil, err
 	}
 	if c.ProtocolType != "consumer" || !slices.ContainsFunc(c.Protocols, g.offered) {

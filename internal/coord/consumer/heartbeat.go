@@ -50,7 +50,7 @@ func (g *Group) beat(now time.Time, of *group.Group, c *Heartbeat, o *group.Outp
 		return g.leave(now, of, c, o)
 	}
 	id := c.MemberID
-	if err := g.Full(id, deref(c.InstanceID), g.config().MaxSize); err != nil {
+	if err := g.Full(id, c.InstanceID, g.config().MaxSize); err != nil {
 		return HeartbeatResult{}, err
 	}
 	if id == "" {
@@ -111,53 +111,29 @@ func sorted(all []string) []string {
 }
 
 // subscribe finds the member of a heartbeat, or makes it.
-func (s *subscribing) subscribe(id string, c *Heartbeat) (m *Member, err error) {
-	g, joins := s.g, c.Epoch == members.EpochJoin
-	switch {
-	case c.InstanceID != nil && joins:
-		return s.claim(id, *c.InstanceID, false)
-	case c.InstanceID != nil:
-		if m, err = g.Named(id, *c.InstanceID); err != nil {
-			return nil, err
-		}
-	default:
-		if m = g.Get(id); m == nil && !joins {
-			return nil, g.Unknown(id)
-		} else if m == nil {
-			return newMember(id), nil
-		}
+func (s *subscribing) subscribe(id string, c *Heartbeat) (*Member, error) {
+	m, old, err := s.g.Beat(id, c.InstanceID, c.Epoch, c.Owned)
+	if err == nil && old != nil {
+		s.replace(old, m)
 	}
-	return m, g.CheckEpoch(m, c.Epoch, c.Owned)
+	return m, err
 }
 
-// claim is subscribe for who comes as an instance. By the classic protocol it may be taken over any time. With the instance comes its target.
-func (s *subscribing) claim(id, instance string, takeOver bool) (*Member, error) {
-	m, old, err := s.g.Claim(id, instance, takeOver)
-	if err != nil || old == nil {
-		return m, err
-	}
+// replace puts a new member in the place of the one that had its instance, with its target.
+func (s *subscribing) replace(old, m *Member) {
 	target := s.g.target[old.ID]
 	s.replaced = old.ID
-	s.records = append(append(s.records, burialOf(old.ID)...), memberType.Of(id, m), targetType.Of(id, &target), currentType.Of(id, &m.Standing))
-	return m, nil
+	s.records = append(append(s.records, burialOf(old.ID)...), memberType.Of(m.ID, m), targetType.Of(m.ID, &target), currentType.Of(m.ID, &m.Standing))
 }
 
 // leave lets a member go. One that has an instance may go for a while: what it owns is kept for whoever comes as that instance.
 func (g *Group) leave(now time.Time, of *group.Group, c *Heartbeat, o *group.Output) (HeartbeatResult, error) {
 	r := HeartbeatResult{MemberID: c.MemberID, Epoch: c.Epoch}
-	if c.InstanceID == nil {
-		m := g.Get(c.MemberID)
-		if m == nil {
-			return r, g.Unknown(c.MemberID)
-		}
-		g.fence(now, of, []*Member{m}, o)
-		return r, nil
-	}
-	m, err := g.Named(c.MemberID, *c.InstanceID)
+	m, err := g.Member(c.MemberID, c.InstanceID)
 	if err != nil {
 		return r, err
 	}
-	if c.Epoch != members.EpochLeaveStatic {
+	if c.InstanceID == nil || c.Epoch != members.EpochLeaveStatic {
 		g.fence(now, of, []*Member{m}, o)
 		return r, nil
 	}

@@ -105,11 +105,26 @@ func (g *Group) dead(now time.Time) Kind {
 	return c
 }
 
-// UnknownMembers is what LeaveGroup is told by a group of a kind that has no members of the classic protocol.
-func UnknownMembers(c *Leave) LeaveResult {
-	r := LeaveResult{Members: make([]error, len(c.Members))}
-	for i := range r.Members {
-		r.Members[i] = ErrUnknownMember
+// JoinClassic makes the group a classic one, which begins with a member that joins. records end what it was before.
+func (g *Group) JoinClassic(now time.Time, c *Join, records []Record, o *Output) {
+	o.Records = append(o.Records, records...)
+	classic := g.NewClassic(now)
+	g.Become(classic, o)
+	classic.Step(now, g, c, o)
+}
+
+// RefuseStranger answers what a member of the classic protocol asks a group of a kind that has none of them.
+func RefuseStranger(c Command, o *Output) {
+	switch c := c.(type) {
+	case *Sync:
+		o.Reply(c.Token, SyncResult{Err: ErrUnknownMember})
+	case *Heartbeat:
+		o.Reply(c.Token, HeartbeatResult{Err: ErrUnknownMember})
+	case *Leave:
+		r := LeaveResult{Members: make([]error, len(c.Members))}
+		for i := range r.Members {
+			r.Members[i] = ErrUnknownMember
+		}
+		o.Reply(c.Token, r)
 	}
-	return r
 }

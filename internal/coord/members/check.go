@@ -20,8 +20,8 @@ func (r *Roster[M, H]) Stale(m M, format string, args ...any) error {
 }
 
 // Full refuses one more member than there may be.
-func (r *Roster[M, H]) Full(id, instance string, limit int) error {
-	if r.static[instance] != "" {
+func (r *Roster[M, H]) Full(id string, instance *string, limit int) error {
+	if instance != nil && r.static[*instance] != "" {
 		return nil
 	}
 	if _, known := r.members[id]; len(r.members) >= limit && !known {
@@ -41,6 +41,36 @@ func (r *Roster[M, H]) Named(id, instance string) (M, error) {
 		return none, group.Refuse(group.ErrFenced, "Static member %s with instance id %s was fenced by member %s.", id, instance, m.base().ID)
 	}
 	return m, nil
+}
+
+// Member is the member that names itself by its id, and by an instance id unless that is nil.
+func (r *Roster[M, H]) Member(id string, instance *string) (M, error) {
+	if instance != nil {
+		return r.Named(id, *instance)
+	}
+	m, known := r.members[id]
+	if !known {
+		return m, r.Unknown(id)
+	}
+	return m, nil
+}
+
+// Beat is the member of a heartbeat: one that joins, with the one whose instance it takes over (nil: none), or one that stands in the epoch that it says.
+func (r *Roster[M, H]) Beat(id string, instance *string, epoch int32, owned interface{ Within(H) bool }) (m, old M, err error) {
+	var none M
+	switch {
+	case epoch != EpochJoin:
+		if m, err = r.Member(id, instance); err == nil {
+			err = r.checkEpoch(m.base(), epoch, owned)
+		}
+	case instance != nil:
+		return r.Claim(id, *instance, false)
+	default:
+		if m = r.members[id]; m == none {
+			m = r.rules.New(id)
+		}
+	}
+	return m, none, err
 }
 
 // Claim lets a member come as an instance: the member that it was before, or a new one, and old, the one whose place it takes. Who has the instance must have
@@ -63,15 +93,11 @@ func (r *Roster[M, H]) Claim(id, instance string, takeOver bool) (m, old M, err 
 	return m, old, nil
 }
 
-// CheckEpoch holds a heartbeat against where its member stands. One that did not hear of its last epoch may come with the one before, as long as it owns no more than
-// it was given.
-func (r *Roster[M, H]) CheckEpoch(of M, epoch int32, owned interface{ Within(H) bool }) error {
-	m, how := of.base(), ""
+// checkEpoch: a member that did not hear of its last epoch may come with the one before, as long as it owns no more than it was given.
+func (r *Roster[M, H]) checkEpoch(m *Member[H], epoch int32, owned interface{ Within(H) bool }) error {
+	how := "greater"
 	switch {
-	case epoch == EpochJoin:
-		return nil
 	case epoch > m.Epoch:
-		how = "greater"
 	case epoch < m.Epoch && (epoch != m.Previous || !owned.Within(m.Assigned)):
 		how = "smaller"
 	default:

@@ -31,12 +31,8 @@ func (g *Group) Step(now time.Time, _ *group.Group, c group.Command, o *group.Ou
 		g.tick(now, o)
 	case *group.Join:
 		o.Reply(c.Token, group.JoinResult{Err: group.ErrInconsistent, MemberID: c.MemberID, Generation: -1})
-	case *group.Sync:
-		o.Reply(c.Token, group.SyncResult{Err: group.ErrUnknownMember})
-	case *group.Heartbeat:
-		o.Reply(c.Token, group.HeartbeatResult{Err: group.ErrUnknownMember})
-	case *group.Leave:
-		o.Reply(c.Token, group.UnknownMembers(c))
+	case *group.Sync, *group.Heartbeat, *group.Leave:
+		group.RefuseStranger(c, o)
 	}
 }
 

@@ -20,12 +20,8 @@ func (g *Group) Step(now time.Time, of *group.Group, c group.Command, o *group.O
 		o.Reply(c.Token, r)
 	case *group.Join:
 		g.join(now, of, c, o)
-	case *group.Sync:
-		o.Reply(c.Token, group.SyncResult{Err: group.ErrUnknownMember})
-	case *group.Heartbeat:
-		o.Reply(c.Token, group.HeartbeatResult{Err: group.ErrUnknownMember})
-	case *group.Leave:
-		o.Reply(c.Token, group.UnknownMembers(c))
+	case *group.Sync, *group.Heartbeat, *group.Leave:
+		group.RefuseStranger(c, o)
 	case group.Vanished:
 	case group.Tick:
 		g.tick(now, o)
@@ -41,10 +37,7 @@ func (g *Group) join(now time.Time, of *group.Group, c *group.Join, o *group.Out
 		o.Reply(c.Token, group.JoinResult{Err: group.ErrInconsistent, Generation: -1})
 		return
 	}
-	o.Records = append(o.Records, g.Tombstones()...)
-	classic := of.NewClassic(now)
-	of.Become(classic, o)
-	classic.Step(now, of, c, o)
+	of.JoinClassic(now, c, g.Tombstones(), o)
 }
 
 func (g *Group) answer(now time.Time, c *Heartbeat, o *group.Output) (HeartbeatResult, error) {
@@ -149,47 +142,25 @@ func (b *beat) done(m, before *Member, told *offsets, shutdown string, endpoints
 }
 
 // member finds the member of a heartbeat, or makes it.
-func (b *beat) member() (m *Member, err error) {
+func (b *beat) member() (*Member, error) {
 	g, c := b.g, b.c
 	if b.joins {
-		if err := g.Full(c.MemberID, deref(c.InstanceID), b.cfg.MaxSize); err != nil {
+		if err := g.Full(c.MemberID, c.InstanceID, b.cfg.MaxSize); err != nil {
 			return nil, err
 		}
 	}
-	switch {
-	case c.InstanceID != nil && b.joins:
-		return b.claim(*c.InstanceID)
-	case c.InstanceID != nil:
-		if m, err = g.Named(c.MemberID, *c.InstanceID); err != nil {
-			return nil, err
-		}
-	default:
-		if m = g.Get(c.MemberID); m == nil && !b.joins {
-			return nil, g.Unknown(c.MemberID)
-		} else if m == nil {
-			return newMember(c.MemberID), nil
-		}
+	m, old, err := g.Beat(c.MemberID, c.InstanceID, c.Epoch, c.Owned)
+	if err == nil && old != nil {
+		b.replace(old, m)
 	}
-	return m, g.CheckEpoch(m, c.Epoch, c.Owned)
+	return m, err
 }
 
-// claim is member for who comes as an instance. With it comes its target.
-func (b *beat) claim(instance string) (*Member, error) {
-	m, old, err := b.g.Claim(b.c.MemberID, instance, false)
-	if err != nil || old == nil {
-		return m, err
-	}
+// replace puts a new member in the place of the one that had its instance, with its target.
+func (b *beat) replace(old, m *Member) {
 	target := b.g.target[old.ID]
 	b.replaced = old.ID
 	b.records = append(append(b.records, burialOf(old.ID)...), memberType.Of(m.ID, m), targetType.Of(m.ID, &target), currentType.Of(m.ID, &m.Standing))
-	return m, nil
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 // update is the member with what a heartbeat says of it.

@@ -13,19 +13,11 @@ func (g *Group) leave(c *Heartbeat, o *group.Output) (HeartbeatResult, error) {
 	if c.Shutdown && g.shutdown == "" && !g.Empty() {
 		g.shutdown = c.MemberID // whether the member is one or not
 	}
-	if c.InstanceID == nil {
-		m := g.Get(c.MemberID)
-		if m == nil {
-			return r, g.Unknown(c.MemberID)
-		}
-		g.fence(m, o)
-		return r, nil
-	}
-	m, err := g.Named(c.MemberID, *c.InstanceID)
+	m, err := g.Member(c.MemberID, c.InstanceID)
 	if err != nil {
 		return r, err
 	}
-	if c.Epoch != members.EpochLeaveStatic {
+	if c.InstanceID == nil || c.Epoch != members.EpochLeaveStatic {
 		g.fence(m, o)
 		return r, nil
 	}
