@@ -23,7 +23,7 @@ const (
 // broker bears so many at once; without a Resolver that is not counted.
 func (p *partition) brokersLocked(q question, err error) {
 	if p.c.h.opts.Resolver == nil || !errors.Is(err, remote.ErrCrowded) {
-		p.served = q
+		p.brokerServesLocked(q)
 	}
 }
 

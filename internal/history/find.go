@@ -87,7 +87,7 @@ func (p *partition) route(d *demand) {
 		p.waits = true
 	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
 		p.queueLocked()
-	case p.served == q, time.Now().Before(p.tryAgain), p.left.holds(q):
+	case p.servedLocked(q), time.Now().Before(p.tryAgain), p.left.holds(q):
 		p.toBrokerLocked()
 	default:
 		p.toBrokerLocked()

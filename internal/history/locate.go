@@ -63,13 +63,13 @@ func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResp
 	}
 	done, ok := p.c.hooks.Begin()
 	if !ok {
-		p.served = questionOf(part, d.committed())
+		p.brokerServesLocked(questionOf(part, d.committed()))
 		return errEnough
 	}
 	reader, ok := p.c.h.opts.Reader.TryOpen(tp, part.FetchOffset, q.resolver(first), nil)
 	if !ok {
 		done()
-		p.served = questionOf(part, d.committed())
+		p.brokerServesLocked(questionOf(part, d.committed()))
 		return remote.ErrCrowded
 	}
 	p.direct = &direct{

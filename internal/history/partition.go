@@ -16,6 +16,9 @@ import (
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
+// servedFor is how long what direct reading did not find is left to the broker.
+const servedFor = 10 * time.Second
+
 // idleAfter is how long a partition that the client does not ask for is kept: a paused one goes on where it was, a revoked one costs nothing for long.
 const idleAfter = 30 * time.Second
 
@@ -32,9 +35,10 @@ type partition struct {
 	hw, lso, logStart int64
 	held              *held
 	direct            *direct
-	// served is a question that direct reading came to without finding anything there: the broker serves it, no location is asked for. Without it a location
-	// whose range has nothing left at the offset would be followed for ever.
-	served question
+	// served is a question that direct reading came to without finding anything there: the broker serves it for servedFor, no location is asked for. Without it a
+	// location whose range has nothing left at the offset would be followed for ever. Nor is it left to the broker for ever, which may take longer for it than it has.
+	served   question
+	servedAt time.Time
 	// passes counts answers in a row without what was asked for, since then.
 	passes int
 	passed time.Time
@@ -134,6 +138,14 @@ func (p *partition) look(now time.Time) state {
 		return stateFallback
 	}
 	return stateTail
+}
+
+// brokerServesLocked leaves a question to the broker.
+func (p *partition) brokerServesLocked(q question) { p.served, p.servedAt = q, time.Now() }
+
+// servedLocked tells whether the broker is to serve the question.
+func (p *partition) servedLocked(q question) bool {
+	return p.served == q && time.Since(p.servedAt) < servedFor
 }
 
 // absentLocked is how long the client has not been here for the partition. It is here as long as its fetch is held, however long it asked to wait: what is done for a fetch

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,6 +197,69 @@ func TestALogThatEndsBeforeTheReader(t *testing.T) {
 			if time.Now().After(deadline) || next >= 5900 {
 				t.Fatalf("version %d: the old log is read on: %s", version, brief(t, r))
 			}
+		}
+	}
+}
+
+// What direct reading once did not find, and the broker does not bring, is looked for again after a while: a broker that takes longer for it than it may would never bring it.
+func TestWhatTheBrokerDoesNotBring(t *testing.T) {
+	for _, located := range []bool{false, true} {
+		b := newFakeBroker(t)
+		p := b.topic("history", 1).parts[0]
+		b.history(p, 2, 50, 10, 1000)
+		var d *testDialer
+		var fails atomic.Bool
+		fails.Store(true)
+		if located {
+			d = newDialer(t, dialOptions{})
+			b.set(func() { b.withhold = true })
+		} else {
+			var r *fakeResolver
+			d, r = resolving(t, b, dialOptions{})
+			r.set(func() {
+				r.resolve = func(context.Context, resolve.Question) (remote.Range, error) {
+					if fails.Load() {
+						return remote.Range{}, remote.ErrLocal
+					}
+					return remote.Range{}, nil
+				}
+			})
+		}
+		const unavailable = 56
+		b.set(func() {
+			b.fetchError = func(_ *fakePart, _ int64, asked bool) int16 {
+				if asked && !b.withhold {
+					return 0
+				}
+				return unavailable
+			}
+		})
+		c := dialRaw(t, d, b)
+		change := func(f func(part *partition)) {
+			part := d.only(t).partition(partKey{id: p.topic.id})
+			part.mu.Lock()
+			defer part.mu.Unlock()
+			f(part)
+		}
+		serves := func() {
+			t.Helper()
+			if r := c.fetch(17, 10*time.Second, at(p, 0)); r[0].ErrorCode != unavailable {
+				t.Fatalf("located %v: %s", located, brief(t, r[0]))
+			}
+		}
+		serves()
+		if located { // as if its location had nothing left at the offset
+			change(func(part *partition) { part.brokersLocked(question{true, 0, -1, -1, false}, remote.ErrLocal) })
+			b.set(func() { b.withhold = false })
+		}
+		fails.Store(false)
+		serves()
+		change(func(part *partition) {
+			part.servedAt = part.servedAt.Add(-2 * servedFor)
+			part.left, part.tryAgain = left{}, time.Time{}
+		})
+		if r := c.fetch(17, 10*time.Second, at(p, 0)); nextOf(t, r[0]) == 0 {
+			t.Errorf("located %v: it is left to the broker for ever: %s", located, brief(t, r[0]))
 		}
 	}
 }

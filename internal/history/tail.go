@@ -154,7 +154,7 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	if a.fell = p.place; a.fell {
 		a.part.PartitionMaxBytes = min(a.part.PartitionMaxBytes, p.c.h.fallbackBytes())
 	}
-	locate := p.c.h.opts.Locations != nil && !time.Now().Before(p.tryAgain) && p.served != questionOf(p.want, d.committed()) && !p.c.h.episodes.active(p.key)
+	locate := p.c.h.opts.Locations != nil && !time.Now().Before(p.tryAgain) && !p.servedLocked(questionOf(p.want, d.committed())) && !p.c.h.episodes.active(p.key)
 	wire.SetLocationRequested(&a.part.FetchRequestTopicPartition, locate)
 	return a, false, true
 }
