@@ -107,6 +107,9 @@ func (j *jvm) line(limit time.Duration) (string, bool) {
 // run runs one tool. One that does not end is ended, with the JVM.
 func (j *jvm) run(class, in string, args ...string) result {
 	j.t.Helper()
+	if alone[class] {
+		return j.runAlone(class, in, args...)
+	}
 	out, errs := filepath.Join(j.dir, "out"), filepath.Join(j.dir, "err")
 	if _, err := fmt.Fprintln(j.in, strings.Join(append([]string{class, out, errs, in}, args...), "\t")); err != nil {
 		j.t.Fatalf("java has ended: %v", err)

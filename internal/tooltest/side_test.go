@@ -75,7 +75,7 @@ func (s *side) prepare(t *testing.T) {
 	ctx := t.Context()
 	adm := kadm.NewClient(c)
 	forever := "-1"
-	for topic, n := range map[string]int32{"history": 2, "transacted": 1} {
+	for topic, n := range map[string]int32{"history": 2, "transacted": 1, "verified": 1, "copied": 1, "compatible": 1} {
 		if _, err := adm.CreateTopic(ctx, n, 1, map[string]*string{"retention.ms": &forever}, topic); err != nil {
 			t.Fatalf("%s: creating %s: %v", s.name, topic, err)
 		}

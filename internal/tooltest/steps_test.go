@@ -48,7 +48,7 @@ func (s *step) arguments(addr string) []string {
 
 func steps() []step {
 	var all []step
-	for _, s := range [][]step{topicSteps(), configSteps(), groupSteps(), nextGroupSteps(), shareSteps(), streamsSteps(), aclSteps(), transactionSteps(), recordSteps(), clusterSteps()} {
+	for _, s := range [][]step{topicSteps(), configSteps(), groupSteps(), nextGroupSteps(), shareSteps(), streamsSteps(), aclSteps(), transactionSteps(), recordSteps(), clientSteps(), clusterSteps(), clusterMoreSteps(), featureSteps()} {
 		all = append(all, s...)
 	}
 	return all
@@ -301,11 +301,6 @@ func clusterSteps() []step {
 		{name: "cluster: list of endpoints", class: clusterTool, args: "list-endpoints --bootstrap-server {b}"},
 		{name: "cluster: unregister", class: clusterTool, args: "unregister --bootstrap-server {b} --id 7", needs: 64},
 		{name: "versions", class: versionsTool, args: "--bootstrap-server {b}", sorted: true, sample: true, expect: "Fetch(1)"},
-		{name: "features: describe", class: featuresTool, args: "--bootstrap-server {b} describe", sorted: true, needs: 57, expect: "metadata.version"},
-		{name: "features: upgrade to what is there", class: featuresTool, args: "--bootstrap-server {b} upgrade --feature transaction.version=2", needs: 57},
-		{name: "features: upgrade too far", class: featuresTool, args: "--bootstrap-server {b} upgrade --feature transaction.version=99", needs: 57},
-		{name: "features: an unknown one", class: featuresTool, args: "--bootstrap-server {b} upgrade --feature no.such=1", needs: 57},
-		{name: "features: downgrade as a try", class: featuresTool, args: "--bootstrap-server {b} downgrade --feature group.version=0 --dry-run", needs: 57},
 		{name: "election: one partition", class: electionTool, args: "--bootstrap-server {b} --election-type preferred --topic made --partition 0", needs: 43},
 		{name: "election: all", class: electionTool, args: "--bootstrap-server {b} --election-type preferred --all-topic-partitions", needs: 43, sorted: true},
 		{name: "election: unclean", class: electionTool, args: "--bootstrap-server {b} --election-type unclean --topic made --partition 0", needs: 43},

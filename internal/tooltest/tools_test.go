@@ -107,7 +107,7 @@ var (
 		{regexp.MustCompile(`\b(min\.insync\.replicas|file\.delete\.delay\.ms)=\d+,?`), ""},
 		{regexp.MustCompile(`, DEFAULT_CONFIG:log\.retention\.hours=168`), ""}, // docs/differences.md
 		{regexp.MustCompile(`.*__remote_log_metadata.*`), ""},                  // made with the first tiered topic, or at the start
-		{regexp.MustCompile(`(Error while executing \w+ command : ).*`), "$1TEXT"},
+		{regexp.MustCompile(`(Error while executing [\w ]+ command : ).*`), "$1TEXT"},
 		{regexp.MustCompile(`((?:\bEpoch|had an error): ).*$`), "${1}..."},
 		{regexp.MustCompile(`"DIR/\w+"`), `"DIR"`},
 		{regexp.MustCompile(`\b(rack: )?rack-1\b`), "${1}null"},
@@ -177,6 +177,16 @@ func mask(s *step, lines []string) []string {
 		}
 	case shareGroupsTool:
 		maskShareGroups(lines)
+	case verifiableConsumer:
+		return maskReads(lines)
+	case verifiableProducer:
+		return maskWrites(lines)
+	case latencyTool:
+		return maskFigures(lines)
+	case copierTool:
+		return maskCopies(lines)
+	case quorumTool:
+		return maskQuorum(lines)
 	case verifiableShareTool:
 		return maskVerifiable(lines)
 	case perfTool, readPerfTool, sharePerfTool: // figures
