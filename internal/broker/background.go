@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/logdir"
@@ -18,6 +19,7 @@ func (b *Broker) startBackground(ctx context.Context) {
 	b.every(ctx, cfg.RetentionCheckInterval, b.applyRetention)
 	b.every(ctx, cfg.CheckpointInterval, b.flushAll)
 	b.every(ctx, idleCheck, b.releaseIdle)
+	b.every(ctx, cfg.FlushScheduler(), b.flushAged)
 	if cfg.CleanerEnable {
 		b.every(ctx, cfg.CleanerBackoff, b.compact)
 	}
@@ -88,6 +90,18 @@ func (b *Broker) flushAll(ctx context.Context) {
 		}
 	}
 	b.checkpoint(ctx)
+}
+
+// flushAged brings records to stable storage that have waited for their topic's flush.ms.
+func (b *Broker) flushAged(ctx context.Context) {
+	for _, p := range b.logs.all() {
+		if p.config().FlushMs == math.MaxInt64 {
+			continue
+		}
+		if err := p.log.FlushAged(ctx, b.now()); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) && p.log.Err() == nil {
+			b.log.Error("flushing records of a certain age", "partition", p.tp.String(), "err", err)
+		}
+	}
 }
 
 func (b *Broker) releaseIdle(context.Context) {

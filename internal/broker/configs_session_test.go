@@ -91,6 +91,17 @@ var configTrials = []struct{ create, alter string }{
 	{"remote.storage.enable=true,local.retention.bytes=-1,retention.bytes=5", ""},
 	{"remote.storage.enable=true,local.retention.bytes=10", ""},
 	{"remote.storage.enable=true,local.retention.ms=604800001", ""},
+	{"remote.storage.enable=true,local.retention.ms=10,remote.copy.lag.ms=11", ""},
+	{"remote.storage.enable=true,local.retention.ms=10,remote.copy.lag.ms=10", "local.retention.ms=9"},
+	{"remote.storage.enable=true,remote.copy.lag.ms=604800001", ""},
+	{"remote.storage.enable=true,remote.copy.lag.ms=604800000", "retention.ms=604799999"},
+	{"remote.storage.enable=true,remote.copy.lag.ms=-1,remote.copy.lag.bytes=-1", "local.retention.ms=5"},
+	{"remote.storage.enable=true,retention.bytes=10,remote.copy.lag.bytes=11", ""},
+	{"remote.storage.enable=true,local.retention.bytes=10,remote.copy.lag.bytes=10", "remote.copy.lag.bytes=11"},
+	{"remote.storage.enable=true,retention.ms=-1,remote.copy.lag.ms=9223372036854775807", ""},
+	{"local.retention.ms=10,remote.copy.lag.ms=11", "remote.storage.enable=true"},
+	{"min.insync.replicas=3", "min.insync.replicas=2"},
+	{"flush.messages=1,flush.ms=0,segment.jitter.ms=9223372036854775807,preallocate=true", "-preallocate,flush.messages=0"},
 }
 
 // parseTrial takes "a=1,b=x,y" apart: what has no "=" belongs to the value before it.

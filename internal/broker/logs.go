@@ -291,6 +291,7 @@ func (b *Broker) openPartition(t *topics.Topic, n int32, conf *atomic.Pointer[co
 func (b *Broker) logConfig(t *config.Topic) partlog.Config {
 	c := partlog.DefaultConfig()
 	c.SegmentBytes, c.SegmentIndexBytes, c.IndexIntervalBytes, c.SegmentMs = t.SegmentBytes, t.SegmentIndexBytes, t.IndexIntervalBytes, t.SegmentMs
+	c.SegmentJitterMs, c.Preallocate, c.FlushMessages, c.FlushMs = t.SegmentJitterMs, t.Preallocate, t.FlushMessages, t.FlushMs
 	c.RetentionMs, c.RetentionBytes = t.RetentionMs, t.RetentionBytes
 	c.LocalRetentionMs, c.LocalRetentionBytes = t.LocalRetentionMs, t.LocalRetentionBytes
 	c.RemoteStorage, c.Delete, c.Compact = t.RemoteStorage, t.Delete, t.Compact

@@ -163,6 +163,7 @@ func (r *remoteSide) partitions() []tier.Partition {
 		// Remote data goes only with the owner's word for it: a topic that was adopted has no configuration at all, and must not lose its history.
 		off := !c.RemoteStorage && c.RemoteDeleteOnDisable
 		t := tier.Partition{TP: p.tp, Log: p.log, CopyDisabled: c.RemoteCopyDisable || !c.RemoteStorage, RemoteOff: off}
+		t.CopyLag.Ms, t.CopyLag.Bytes = c.CopyLag()
 		if c.Delete {
 			t.Retention = &tier.Retention{Ms: c.RetentionMs, Bytes: c.RetentionBytes}
 		}

@@ -271,6 +271,14 @@ func (b *Broker) source(k *Key) Source {
 	return SourceDefault
 }
 
+// FlushScheduler is how often logs are looked at for records older than flush.ms.
+func (b *Broker) FlushScheduler() time.Duration {
+	if v, set := b.topicDefaults["log.flush.scheduler.interval.ms"]; set && number(v) <= maxMillis {
+		return time.Duration(number(v)) * time.Millisecond
+	}
+	return time.Second
+}
+
 // Describe returns every broker key with its value, in the order of the names.
 func (b *Broker) Describe() []Entry {
 	keys := slices.Clone(brokerKeys)
@@ -347,8 +355,13 @@ func (b *Broker) Validate() error {
 		wrong("remote.read.cache.bytes", format(&b.RemoteReadCache), "must not exceed remote.read.memory.bytes, %d, of which it is a part", b.RemoteReadMemory)
 	}
 	b.validateGroups(wrong)
-	if _, err := ParseTopic(nil, b); err != nil {
+	t, err := ParseTopic(nil, b)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("defaults of topics: %w", err))
+	} else if b.Store != "" {
+		t.validateCopyLag("log.", func(key string, value any, reason string, args ...any) {
+			wrong(key, fmt.Sprint(value), reason, args...)
+		})
 	}
 	return errors.Join(errs...)
 }

@@ -118,6 +118,10 @@ var coreKeys = []*Key{
 	topicDefault("log.flush.interval.messages", "flush.messages"),
 	unsetDefault("log.flush.interval.ms", "flush.ms"),
 	{
+		Name: "log.flush.scheduler.interval.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), unit: millisUnit, Allowed: "1 or more",
+		Doc: "How often logs are looked at for records that are older than flush.ms, of which it is the default besides. Not set: every second, where a topic has a flush.ms.",
+	},
+	{
 		Name: "log.flush.offset.checkpoint.interval.ms", Kind: Int, Default: "60000", check: integer(32, 1, maxInt), unit: millisUnit, bind: func(b *Broker) any { return &b.CheckpointInterval },
 		Doc: "How often the recovery points are written, from which a start after a crash reads on.",
 	},
@@ -138,6 +142,10 @@ var coreKeys = []*Key{
 	scaledDefault("log.retention.minutes", "retention.ms", "", "minutes", integer(32, -1, maxInt)),
 	scaledDefault("log.retention.ms", "retention.ms", "", "milliseconds", integer(64, -1, maxLong)),
 	scaledDefault("log.roll.hours", "segment.ms", "168", "hours", integer(32, 1, maxInt)),
+	{
+		Name: "log.roll.jitter.hours", Kind: Int, Default: "0", check: integer(32, 0, maxInt),
+		Doc: "The default of the topic configuration segment.jitter.ms, in hours. The key with the finest unit wins.",
+	},
 	unsetDefault("log.roll.jitter.ms", "segment.jitter.ms"),
 	scaledDefault("log.roll.ms", "segment.ms", "", "milliseconds", integer(64, 1, maxLong)),
 	topicDefault("log.segment.bytes", "segment.bytes"),

@@ -112,9 +112,18 @@ func TestParseTopicRefuses(t *testing.T) {
 		{"level of lz4", map[string]string{"compression.lz4.level": "18"}, nil, "Value must be no more than 17"},
 		{"level of zstd", map[string]string{"compression.zstd.level": "x"}, nil, "Not a number of type INT"},
 		{"decompressed", map[string]string{"max.decompressed.message.bytes": "0"}, nil, "Value must be at least 1"},
-		{"flush", map[string]string{"flush.messages": "1"}, nil, "acks=all"},
-		{"no flush", map[string]string{"flush.messages": "9223372036854775807", "flush.ms": "9223372036854775807", "preallocate": "false"}, nil, ""},
-		{"two replicas", map[string]string{"min.insync.replicas": "2"}, nil, "one replica"},
+		{"flush", map[string]string{"flush.messages": "1", "flush.ms": "0", "preallocate": "true", "segment.jitter.ms": "0", "min.insync.replicas": "2"}, nil, ""},
+		{"flush after none", map[string]string{"flush.messages": "0"}, nil, "flush.messages"},
+		{"flush before", map[string]string{"flush.ms": "-1"}, nil, "flush.ms"},
+		{"jitter", map[string]string{"segment.jitter.ms": "-1"}, nil, "segment.jitter.ms"},
+		{"no replica", map[string]string{"min.insync.replicas": "0"}, nil, "min.insync.replicas"},
+		{"copy lag", map[string]string{"remote.copy.lag.ms": "-2"}, nil, "remote.copy.lag.ms"},
+		{"copy lag in bytes", map[string]string{"remote.copy.lag.bytes": "-2"}, nil, "remote.copy.lag.bytes"},
+		{"copy lag above local", remote("local.retention.ms", "10", "remote.copy.lag.ms", "11"), tiered, "must not exceed local.retention.ms (effective value: 10)"},
+		{"copy lag above total", remote("retention.bytes", "10", "remote.copy.lag.bytes", "11"), tiered, "must not exceed local.retention.bytes (effective value: 10)"},
+		{"copy lag above default total", remote("remote.copy.lag.ms", "604800001"), tiered, "effective value: 604800000"},
+		{"copy lag as local", remote("local.retention.ms", "10", "remote.copy.lag.ms", "10", "remote.copy.lag.bytes", "10000000000000"), tiered, ""},
+		{"copy lag without remote", map[string]string{"local.retention.ms": "10", "remote.copy.lag.ms": "11"}, tiered, ""},
 		{"boolean", map[string]string{"remote.storage.enable": "yes"}, nil, "remote.storage.enable"},
 		{"ratio", map[string]string{"min.cleanable.dirty.ratio": "1.5"}, nil, "min.cleanable.dirty.ratio"},
 		{"compaction lags", map[string]string{"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, nil, "min.compaction.lag.ms"},
@@ -306,4 +315,82 @@ func FuzzLoad(f *testing.F) {
 			_ = b.Validate() // must not panic
 		}
 	})
+}
+
+// TestCopyLag: what is held back for as long as it is kept here follows the local retention, and that the total.
+func TestCopyLag(t *testing.T) {
+	for _, c := range []struct {
+		set       []string
+		ms, bytes int64
+	}{
+		{nil, 0, -1},
+		{[]string{"remote.copy.lag.ms", "-1"}, 604800000, -1},
+		{[]string{"remote.copy.lag.ms", "-1", "remote.copy.lag.bytes", "-1", "local.retention.ms", "5", "local.retention.bytes", "6"}, 5, 6},
+		{[]string{"remote.copy.lag.ms", "-1", "retention.ms", "-1", "retention.bytes", "7"}, -1, 7},
+		{[]string{"remote.copy.lag.ms", "4", "local.retention.ms", "5", "remote.copy.lag.bytes", "0"}, 4, 0},
+	} {
+		set := map[string]string{}
+		for i := 0; i < len(c.set); i += 2 {
+			set[c.set[i]] = c.set[i+1]
+		}
+		topic, err := ParseTopic(set, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ms, bytes := topic.CopyLag(); ms != c.ms || bytes != c.bytes {
+			t.Errorf("%v: %d ms, %d bytes, want %d, %d", c.set, ms, bytes, c.ms, c.bytes)
+		}
+	}
+}
+
+// TestBrokerCopyLag: the broker's defaults are held to the same rule, where it has a store.
+func TestBrokerCopyLag(t *testing.T) {
+	b := NewBroker()
+	b.DataDir = "/data"
+	for _, kv := range [][2]string{{"log.local.retention.ms", "10"}, {"log.remote.copy.lag.ms", "11"}} {
+		if err := b.Set(kv[0], kv[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Validate(); err != nil {
+		t.Errorf("without a store: %v", err)
+	}
+	b.Store = "test:"
+	if err := b.Validate(); !errors.Is(err, ErrInvalidValue) || !strings.Contains(err.Error(), "log.remote.copy.lag.ms") {
+		t.Errorf("with one: %v", err)
+	}
+}
+
+// TestSynonymsAreListed: the keys behind the first are listed once that one has a value, as by Apache Kafka.
+func TestSynonymsAreListed(t *testing.T) {
+	for _, c := range []struct {
+		set  string
+		key  string
+		want string
+	}{
+		{"", "flush.ms", ""},
+		{"log.flush.interval.ms", "flush.ms", "log.flush.interval.ms=5 log.flush.scheduler.interval.ms=9223372036854775807"},
+		{"", "segment.jitter.ms", ""},
+		{"log.roll.jitter.ms", "segment.jitter.ms", "log.roll.jitter.ms=5 log.roll.jitter.hours=0"},
+		{"", "segment.ms", ""},
+		{"log.roll.ms", "segment.ms", "log.roll.ms=5 log.roll.hours=168"},
+		{"log.retention.ms", "retention.ms", "log.retention.ms=5 log.retention.hours=168"},
+		{"", "remote.copy.lag.ms", "log.remote.copy.lag.ms=0"},
+	} {
+		b := NewBroker()
+		if c.set != "" {
+			if err := b.SetDynamic(map[string]string{c.set: "5"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, e := range DescribeTopic(nil, b) {
+			var got []string
+			for _, s := range e.Synonyms {
+				got = append(got, s.Name+"="+s.Value)
+			}
+			if text := strings.Join(got, " "); e.Key.Name == c.key && text != c.want {
+				t.Errorf("%s with %q: %s, want %s", c.key, c.set, text, c.want)
+			}
+		}
+	}
 }

@@ -89,13 +89,11 @@ Set with CreateTopics, AlterConfigs or IncrementalAlterConfigs; a change is in f
 
 Rules that Apache Kafka has too:
 - ` + "`remote.storage.enable=true`" + ` needs a store and a topic that is not compacted.
-- ` + "`local.retention.ms`" + ` and ` + "`local.retention.bytes`" + ` are at most the total retention.
+- ` + "`local.retention.ms`" + ` and ` + "`local.retention.bytes`" + ` are at most the total retention, ` + "`remote.copy.lag.ms`" + ` and ` + "`remote.copy.lag.bytes`" + ` at most the local one.
 - Switching remote storage off deletes the remote data and needs ` + "`remote.log.delete.on.disable=true`" + ` in the same change.
 
 Where this broker differs, on purpose:
 - ` + "`compression.type`" + ` and the levels are as in Apache Kafka; a batch that grows above 128 MiB when it has to be opened is answered MESSAGE_TOO_LARGE.
-- ` + "`min.insync.replicas`" + ` is always 1: there is one replica, and a refusal at once beats one at every produce request.
-- ` + "`flush.messages`, `flush.ms`, `segment.jitter.ms` and `preallocate`" + ` have their default only: no promise is made that is not kept.
 - Keys for replication throttles have no effect.
 `
 

@@ -19,7 +19,9 @@ type Topic struct {
 	GzipLevel, LZ4Level, ZstdLevel int
 
 	SegmentBytes, SegmentIndexBytes, IndexIntervalBytes int
-	SegmentMs                                           int64
+	SegmentMs, SegmentJitterMs                          int64
+	Preallocate                                         bool
+	FlushMessages, FlushMs                              int64
 
 	RetentionMs, RetentionBytes int64
 	// Local retention as configured: -2 means as the total. See LocalRetention.
@@ -29,6 +31,8 @@ type Topic struct {
 	RemoteStorage         bool
 	RemoteCopyDisable     bool
 	RemoteDeleteOnDisable bool
+	// How long copying to remote storage is held back, as configured: -1 means as the local retention. See CopyLag.
+	RemoteCopyLagMs, RemoteCopyLagBytes int64
 
 	MaxMessageBytes, MaxDecompressedBytes     int
 	LogAppendTime                             bool
@@ -47,6 +51,19 @@ func (t *Topic) LocalRetention() (ms, bytes int64) {
 	}
 	if bytes == -2 {
 		bytes = t.RetentionBytes
+	}
+	return ms, bytes
+}
+
+// CopyLag resolves remote.copy.lag.ms and remote.copy.lag.bytes: -1 stands for the local retention, and is left where that has no limit.
+func (t *Topic) CopyLag() (ms, bytes int64) {
+	ms, bytes = t.RemoteCopyLagMs, t.RemoteCopyLagBytes
+	localMs, localBytes := t.LocalRetention()
+	if ms == -1 {
+		ms = localMs
+	}
+	if bytes == -1 {
+		bytes = localBytes
 	}
 	return ms, bytes
 }
@@ -85,7 +102,7 @@ func DescribeTopic(overrides map[string]string, b *Broker) []Entry {
 
 func describeTopicKey(k *Key, overrides map[string]string, b *Broker) Entry {
 	e := Entry{Key: k, Value: k.Default, Null: k.NoDefault, Source: SourceDefault}
-	found := false
+	found, first := false, false
 	use := func(value string, s Source) {
 		if !found {
 			found, e.Value, e.Null, e.Source = true, value, false, s
@@ -98,7 +115,7 @@ func describeTopicKey(k *Key, overrides map[string]string, b *Broker) Entry {
 		use(v, SourceTopic)
 		e.Synonyms = append(e.Synonyms, SynonymValue{Name: k.Name, Value: v, Source: SourceTopic})
 	}
-	for _, s := range k.Synonyms {
+	for i, s := range k.Synonyms {
 		bk, err := brokerKey(s.Name)
 		if err != nil {
 			panic("config: synonym without a key: " + s.Name)
@@ -106,8 +123,9 @@ func describeTopicKey(k *Key, overrides map[string]string, b *Broker) Entry {
 		if v, ok := b.topicDefaults[s.Name]; ok {
 			use(scale(v, s.Scale), b.source(bk))
 			e.Synonyms = append(e.Synonyms, SynonymValue{Name: s.Name, Value: v, Source: b.source(bk)})
+			first = first || i == 0
 		}
-		if !bk.NoDefault && s.Scale == 1 { // Apache Kafka does not list those in hours
+		if !bk.NoDefault && (i == 0 || first) { // Apache Kafka lists others than the first where that one has a value only
 			e.Synonyms = append(e.Synonyms, SynonymValue{Name: s.Name, Value: bk.Default, Source: SourceDefault})
 		}
 	}
@@ -142,10 +160,12 @@ func newTopic(entries []Entry) Topic {
 		Delete: slices.Contains(policy, "delete"), Compact: slices.Contains(policy, "compact"), CompressionType: v["compression.type"],
 		GzipLevel: int(num("compression.gzip.level")), LZ4Level: int(num("compression.lz4.level")), ZstdLevel: int(num("compression.zstd.level")), MaxDecompressedBytes: int(num("max.decompressed.message.bytes")),
 		SegmentBytes: int(num("segment.bytes")), SegmentIndexBytes: int(num("segment.index.bytes")), IndexIntervalBytes: int(num("index.interval.bytes")),
-		SegmentMs:   num("segment.ms"),
+		SegmentMs: num("segment.ms"), SegmentJitterMs: num("segment.jitter.ms"), Preallocate: flag("preallocate"),
+		FlushMessages: num("flush.messages"), FlushMs: num("flush.ms"),
 		RetentionMs: num("retention.ms"), RetentionBytes: num("retention.bytes"),
 		LocalRetentionMs: num("local.retention.ms"), LocalRetentionBytes: num("local.retention.bytes"), FileDeleteDelayMs: num("file.delete.delay.ms"),
 		RemoteStorage: flag("remote.storage.enable"), RemoteCopyDisable: flag("remote.log.copy.disable"), RemoteDeleteOnDisable: flag("remote.log.delete.on.disable"),
+		RemoteCopyLagMs: num("remote.copy.lag.ms"), RemoteCopyLagBytes: num("remote.copy.lag.bytes"),
 		MaxMessageBytes: int(num("max.message.bytes")), LogAppendTime: v["message.timestamp.type"] == "LogAppendTime",
 		TimestampBeforeMaxMs: num("message.timestamp.before.max.ms"), TimestampAfterMaxMs: num("message.timestamp.after.max.ms"),
 		MinInsyncReplicas: int(num("min.insync.replicas")), MinCleanableRatio: ratio, DeleteRetentionMs: num("delete.retention.ms"),
@@ -177,6 +197,7 @@ func (t *Topic) validate(b *Broker) error {
 	}
 	t.validateRetention("local.retention.ms", t.LocalRetentionMs, "retention.ms", t.RetentionMs, wrong)
 	t.validateRetention("local.retention.bytes", t.LocalRetentionBytes, "retention.bytes", t.RetentionBytes, wrong)
+	t.validateCopyLag("", wrong)
 	return errors.Join(errs...)
 }
 
@@ -190,6 +211,22 @@ func (t *Topic) validateRetention(localKey string, local int64, totalKey string,
 		wrong(localKey, local, "must not be -1 (no limit) as %s is %d", totalKey, total)
 	case local > total:
 		wrong(localKey, local, "must not be more than %s, %d", totalKey, total)
+	}
+}
+
+// validateCopyLag: a segment stays here until it has been copied, so a lag longer than local retention would only undo that. The broker's keys have a prefix.
+func (t *Topic) validateCopyLag(prefix string, wrong func(string, any, string, ...any)) {
+	ms, bytes := t.LocalRetention()
+	for _, x := range []struct {
+		name, local string
+		lag, kept   int64
+	}{
+		{"remote.copy.lag.ms", "local.retention.ms", t.RemoteCopyLagMs, ms},
+		{"remote.copy.lag.bytes", "local.retention.bytes", t.RemoteCopyLagBytes, bytes},
+	} {
+		if x.lag > 0 && x.kept >= 0 && x.lag > x.kept {
+			wrong(prefix+x.name, x.lag, "Value must not exceed %s (effective value: %d)", prefix+x.local, x.kept)
+		}
 	}
 }
 

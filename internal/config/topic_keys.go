@@ -52,14 +52,14 @@ var topicKeys = []*Key{
 		Doc:      "How long the files of a deleted segment stay on disk.",
 	},
 	{
-		Name: "flush.messages", Kind: Long, Default: "9223372036854775807", check: only("9223372036854775807", noFlush), Allowed: "9223372036854775807 (never)",
+		Name: "flush.messages", Kind: Long, Default: "9223372036854775807", check: integer(64, 1, maxLong), Allowed: "1 or more",
 		Synonyms: []Synonym{{"log.flush.interval.messages", 1}},
-		Doc:      "Apache Kafka can sync after a number of records. Here acks=all asks for that (acks.all.sync), so any other value is refused.",
+		Doc:      "A produce request that brings the records which are not on stable storage yet to this number is answered once they are, whatever its acks. With acks.all.sync and acks=all each request is anyway.",
 	},
 	{
-		Name: "flush.ms", Kind: Long, Default: "9223372036854775807", check: only("9223372036854775807", noFlush), Allowed: "9223372036854775807 (never)",
-		Synonyms: []Synonym{{"log.flush.interval.ms", 1}},
-		Doc:      "As flush.messages, by age.",
+		Name: "flush.ms", Kind: Long, Default: "9223372036854775807", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.flush.interval.ms", 1}, {"log.flush.scheduler.interval.ms", 1}},
+		Doc:      "After how long at most records are brought to stable storage, whatever their acks. Looked at every log.flush.scheduler.interval.ms, or, where that is not set, every second.",
 	},
 	{
 		Name: "follower.replication.throttled.replicas", Kind: List, Default: "", check: throttledReplicas, Allowed: "partition:broker,..., or *",
@@ -129,24 +129,24 @@ var topicKeys = []*Key{
 		Doc:      "A record is not compacted away before it is this old.",
 	},
 	{
-		Name: "min.insync.replicas", Kind: Int, Default: "1", check: oneReplica, Allowed: "1",
+		Name: "min.insync.replicas", Kind: Int, Default: "1", check: integer(32, 1, maxInt), Allowed: "1 or more",
 		Synonyms: []Synonym{{"min.insync.replicas", 1}},
-		Doc:      "How many replicas must have a record before acks=all is answered. This broker keeps one replica, so more is refused here rather than at each produce request.",
+		Doc:      "How many replicas must have a record before acks=all is answered, but never more than the topic has, which is one here: accepted and described, without effect, as by an Apache Kafka of one broker.",
 	},
 	{
-		Name: "preallocate", Kind: Boolean, Default: "false", check: only("false", "segment files are never preallocated"), Allowed: "false",
+		Name: "preallocate", Kind: Boolean, Default: "false", check: boolean,
 		Synonyms: []Synonym{{"log.preallocate", 1}},
-		Doc:      "Apache Kafka can create segment files at their full size; this broker never does.",
+		Doc:      "Reserve the disk space of segment.bytes when a segment gets its first record, where the file system can; what was not needed is given back when the segment is closed. The file is as long as its records all the while.",
 	},
 	{
-		Name: "remote.copy.lag.bytes", Kind: Long, Default: "-1", check: only("-1", copyAtOnce), Allowed: "-1",
+		Name: "remote.copy.lag.bytes", Kind: Long, Default: "-1", check: integer(64, -1, maxLong), Allowed: "-1 (as local.retention.bytes), 0 or more",
 		Synonyms: []Synonym{{"log.remote.copy.lag.bytes", 1}},
-		Doc:      "Apache Kafka can hold the copying of closed segments back.",
+		Doc:      "A closed segment is copied to remote storage once the local log behind it has this many bytes, or once remote.copy.lag.ms lets it. 0 in either of them: at once. A local retention without limit, by -1, never lets it.",
 	},
 	{
-		Name: "remote.copy.lag.ms", Kind: Long, Default: "0", check: only("0", copyAtOnce), Allowed: "0",
+		Name: "remote.copy.lag.ms", Kind: Long, Default: "0", check: integer(64, -1, maxLong), Allowed: "-1 (as local.retention.ms), 0 or more",
 		Synonyms: []Synonym{{"log.remote.copy.lag.ms", 1}},
-		Doc:      "As remote.copy.lag.bytes, by time.",
+		Doc:      "A closed segment is copied to remote storage once its latest record is this old, or once remote.copy.lag.bytes lets it. 0 in either of them: at once. A local retention without limit, by -1, never lets it.",
 	},
 	{
 		Name: "remote.log.copy.disable", Kind: Boolean, Default: "false", check: boolean,
@@ -181,9 +181,9 @@ var topicKeys = []*Key{
 		Doc:      "The largest size of a segment's index; a new segment is begun when it is full.",
 	},
 	{
-		Name: "segment.jitter.ms", Kind: Long, Default: "0", check: only("0", "segments roll at segment.ms exactly"), Allowed: "0",
-		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}},
-		Doc:      "Apache Kafka can shorten segment.ms at random; this broker never does.",
+		Name: "segment.jitter.ms", Kind: Long, Default: "0", check: integer(64, 0, maxLong), Allowed: "0 or more",
+		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}, {"log.roll.jitter.hours", hour}},
+		Doc:      "segment.ms is shortened by a random time below this, drawn anew for each segment when it is begun, so that not all are closed at once.",
 	},
 	{
 		Name: "segment.ms", Kind: Long, Default: "604800000", check: integer(64, 1, maxLong), Allowed: "1 or more",

@@ -161,9 +161,6 @@ func (u unit) plain(v string) (string, error) {
 	return strconv.FormatInt(n, 10), nil
 }
 
-// noFlush is why the log is not flushed by count or age.
-const noFlush = "acks=all is what puts records on stable storage (acks.all.sync)"
-
 // only is a key of Kafka's that has one value here: better a refusal than a promise that is not kept.
 func only(value, why string) check {
 	return func(v string) (string, error) {
@@ -173,9 +170,6 @@ func only(value, why string) check {
 		return "", fmt.Errorf("only %s is supported: %s", value, why)
 	}
 }
-
-// copyAtOnce is why the copying of segments cannot be held back.
-const copyAtOnce = "segments are copied once they are closed"
 
 func gzipLevel(v string) (string, error) {
 	if v == "-1" {
@@ -204,12 +198,4 @@ func throttledReplicas(v string) (string, error) {
 		}
 	}
 	return strings.Join(items, ","), nil
-}
-
-func oneReplica(v string) (string, error) {
-	v, err := integer(32, 1, maxInt)(v)
-	if err == nil && v != "1" {
-		return "", errors.New("must be 1: this broker keeps one replica of each partition")
-	}
-	return v, err
 }

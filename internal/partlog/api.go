@@ -58,6 +58,10 @@ const (
 type Config struct {
 	SegmentBytes, SegmentIndexBytes, IndexIntervalBytes     int
 	SegmentMs                                               int64
+	SegmentJitterMs                                         int64 // a segment is closed by SegmentMs up to so much earlier, drawn anew for each
+	Preallocate                                             bool
+	FlushMessages                                           int64 // an append that makes so many records unsynced syncs them; 0: never
+	FlushMs                                                 int64 // see FlushAged
 	RetentionMs, RetentionBytes                             int64 // -1: no limit
 	LocalRetentionMs, LocalRetentionBytes                   int64 // -2: as retention
 	RemoteStorage                                           bool
@@ -83,6 +87,7 @@ func DefaultConfig() Config {
 	const forever = int64(1<<63 - 1)
 	return Config{
 		SegmentBytes: 1 << 30, SegmentIndexBytes: 10 << 20, IndexIntervalBytes: 4096, SegmentMs: 7 * 24 * 3600 * 1000,
+		FlushMessages: forever, FlushMs: forever,
 		RetentionMs: 7 * 24 * 3600 * 1000, RetentionBytes: -1, LocalRetentionMs: -2, LocalRetentionBytes: -2, Delete: true,
 		MaxMessageBytes: 1<<20 + 12, TimestampBeforeMaxMs: forever, TimestampAfterMaxMs: 3600 * 1000, MinCleanableRatio: 0.5,
 		DeleteRetentionMs: 24 * 3600 * 1000, MaxCompactionLagMs: forever, FileDeleteDelayMs: 60 * 1000, ProducerExpiryMs: 24 * 3600 * 1000,

@@ -34,6 +34,7 @@ func (l *Log) appendGuarded(records []byte, origin Origin, guard Guard) (AppendI
 	}
 	info, rolled, err := l.appendLocked(records, batches, origin, guard, c)
 	if err == nil && !info.Duplicate {
+		err = l.flushCounted(info.LastOffset+1, c)
 		l.wakers.wake()
 	}
 	if rolled {
@@ -71,6 +72,7 @@ func (l *Log) append(records []byte, batches []checked, origin Origin, c *Config
 	if err != nil {
 		return AppendInfo{}, err
 	}
+	l.reserve(s, h, c)
 	position := s.size.Load()
 	if _, err := h.file.WriteAt(records, position); err != nil {
 		return AppendInfo{}, l.undoWrite(s, h, position, err)
@@ -270,7 +272,7 @@ func (l *Log) mustRoll(s *seg, h *hot, size int, largest, lastOffset int64, c *C
 	if h.firstTimestamp >= 0 {
 		waited = largest - h.firstTimestamp
 	}
-	return waited > c.SegmentMs ||
+	return waited > c.SegmentMs-s.jitterMs ||
 		len(h.index)/segment.OffsetEntrySize >= c.SegmentIndexBytes/segment.OffsetEntrySize ||
 		len(h.time)/segment.TimeEntrySize >= c.SegmentIndexBytes/segment.TimeEntrySize-1
 }
@@ -303,6 +305,7 @@ func (l *Log) roll() error {
 	if err := l.writeSnapshot(); err != nil {
 		return err
 	}
+	l.giveBack(s, h)
 	if err := l.cool(s, l.fs); err != nil {
 		return err
 	}
@@ -331,6 +334,7 @@ func (l *Log) createSegment(base int64) (*seg, error) {
 	}
 	l.dirDirty = true
 	s := l.newSeg(base, 0, l.clock().UnixMilli())
+	s.jitterMs = l.Config().drawJitter()
 	s.indexSize.Store(0)
 	s.timeSize.Store(0)
 	return s, nil

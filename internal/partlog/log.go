@@ -63,6 +63,7 @@ type Log struct {
 	dirty       bool          // something was appended since the last flush
 	appended    bool          // something was appended since the last ReleaseIdle
 	writing     *list.Element // in files.writers while a file is open for appends; guarded by that one's mu besides
+	allSyncedMs atomic.Int64  // see FlushAged
 	unflushed   []int64       // bases of closed segments whose index files and snapshot are not synced yet
 	doomed      []doomed
 	// rebuildBases are segments whose indexes Open must make anew: a rewrite was cut off there.
@@ -189,6 +190,13 @@ func (l *Log) Close() error {
 func (l *Log) closeClean() error {
 	if !l.dirty && len(l.unflushed) == 0 {
 		return nil // nothing was written since it was opened or flushed
+	}
+	if s := l.active(); s.reserved {
+		h, err := l.heat(s)
+		if err != nil {
+			return err
+		}
+		l.giveBack(s, h)
 	}
 	if err := l.cool(l.active(), l.fs); err != nil {
 		return err

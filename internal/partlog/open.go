@@ -181,6 +181,7 @@ func (l *Log) listSegments(bases []int64) ([]*seg, error) {
 	for _, s := range segs[:len(segs)-1] {
 		s.closed.Store(true)
 	}
+	segs[len(segs)-1].jitterMs = l.Config().drawJitter()
 	return segs, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"sort"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -243,6 +244,17 @@ func readAt(r io.ReaderAt, b []byte, off int64) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// SizeBehind is the size of the segments that begin behind offset.
+func (l *Log) SizeBehind(offset int64) (size int64) {
+	for _, s := range slices.Backward(l.segments()) {
+		if s.base <= offset {
+			break
+		}
+		size += s.size.Load()
+	}
+	return size
 }
 
 // Available is about how many bytes Read would find from offset on, if its limit allowed: within the segment that offset lies in, and never more than

@@ -82,6 +82,9 @@ func (l *Log) recover(recoveryPoint int64) (end int64, err error) {
 		}
 		end = r.end
 		if r.good == s.size.Load() && (last || r.end <= segs[i+1].base) {
+			if err := l.giveBackRest(s); err != nil {
+				return 0, err
+			}
 			continue
 		}
 		if !last {

@@ -294,3 +294,23 @@ func TestActiveSegmentGoesWhenAllOfItIsTooOld(t *testing.T) {
 		}
 	}
 }
+
+// TestSizeBehind: what Apache Kafka compares remote.copy.lag.bytes with.
+func TestSizeBehind(t *testing.T) {
+	l := mustOpen(t, testOptions(vfs.NewMem()))
+	fill(t, l, 20, 400)
+	segs := l.segments()
+	if len(segs) < 3 {
+		t.Fatal("too few segments")
+	}
+	var behind int64
+	for i := len(segs) - 1; i >= 0; i-- {
+		if got := l.SizeBehind(segs[i].base); got != behind {
+			t.Errorf("behind segment %d: %d, want %d", segs[i].base, got, behind)
+		}
+		behind += segs[i].size.Load()
+	}
+	if got := l.SizeBehind(-1); got != behind || got != l.Stats().Size {
+		t.Errorf("all: %d, want %d", got, behind)
+	}
+}

@@ -30,6 +30,9 @@ type seg struct {
 	closed       atomic.Bool
 	maxTimestamp atomic.Int64
 	createdMs    int64
+	jitterMs     int64 // taken off SegmentMs
+	// reserved: more of the disk may be taken up than the records need. Guarded by Log.mu.
+	reserved bool
 }
 
 const unknownTime = -1 << 63

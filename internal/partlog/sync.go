@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -255,5 +256,36 @@ func (l *Log) coolActive(v vfs.FS) error {
 	if !l.dirDirty && !l.dirSyncing { // else there are names to sync still: the next Sync does, or whoever is at it says when that is done
 		l.commit.advance(l.state.logEnd)
 	}
+	return nil
+}
+
+// flushCounted brings records to stable storage if there are FlushMessages of them that are not, end being the offset behind what was just appended. Like every group
+// commit it waits for one that is under way.
+func (l *Log) flushCounted(end int64, c *Config) error {
+	if c.FlushMessages <= 0 || end < c.FlushMessages || end-l.syncedUpTo() < c.FlushMessages {
+		return nil
+	}
+	return l.Sync(context.Background(), end)
+}
+
+func (l *Log) syncedUpTo() int64 {
+	l.commit.mu.Lock()
+	defer l.commit.mu.Unlock()
+	return l.commit.synced
+}
+
+// FlushAged brings records to stable storage if some have waited for FlushMs. It knows only when it last found, or made, all of them synced, so they may be younger
+// than that; the broker calls it now and then.
+func (l *Log) FlushAged(ctx context.Context, now time.Time) error {
+	c, end := l.config.Load(), l.Offsets().LogEnd
+	if l.syncedUpTo() < end {
+		if now.UnixMilli()-l.allSyncedMs.Load() < c.FlushMs {
+			return nil
+		}
+		if err := l.Sync(ctx, end); err != nil {
+			return err
+		}
+	}
+	l.allSyncedMs.Store(now.UnixMilli())
 	return nil
 }

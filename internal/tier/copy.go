@@ -22,17 +22,35 @@ func (t *Tier) copyNext(ctx context.Context, v *view) (more bool, err error) {
 	if v.CopyDisabled {
 		return false, nil
 	}
-	for began := t.o.Clock(); len(due) > 0; {
+	ready := t.let(v, due)
+	for began := t.o.Clock(); ready > 0; {
 		if err := t.copySegment(ctx, v, due[0]); err != nil {
 			return false, err
 		}
-		due = due[1:]
+		due, ready = due[1:], ready-1
 		t.reportLag(v.TP, due)
 		if t.o.Clock().Sub(began) >= copyTime {
 			break
 		}
 	}
-	return len(due) > 0, nil
+	return ready > 0, nil
+}
+
+// let counts the segments that are not held back; those behind one that is wait for it. The others are looked at again on each interval.
+func (t *Tier) let(v *view, due []partlog.SegmentFiles) int {
+	if len(due) == 0 {
+		return 0
+	}
+	now, behind := t.o.Clock(), v.Log.SizeBehind(due[0].Base)
+	for i, f := range due {
+		if i > 0 {
+			behind -= f.Data.Log.Size
+		}
+		if !v.CopyLag.lets(f.MaxTimestampMs, behind, now) {
+			return i
+		}
+	}
+	return len(due)
 }
 
 // copyTime is after how long a partition with small segments lets others have their turn. A turn begins with a look at all local and remote segments, so

@@ -130,6 +130,18 @@ func (l *fakeLog) AdvanceLogStart(o int64, reason string) error {
 
 func (l *fakeLog) Available(int64, int64) int64 { return l.active }
 
+func (l *fakeLog) SizeBehind(offset int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size := l.active
+	for _, s := range l.segments {
+		if s.Base > offset {
+			size += s.Data.Log.Size
+		}
+	}
+	return size
+}
+
 // fakeRecordLog keeps batches in memory; only what was synced survives clone.
 type fakeRecordLog struct {
 	mu     sync.Mutex
