@@ -58,6 +58,9 @@ func (c *conn) Answer(ctx context.Context, req wire.RequestHeader) (clientconn.A
 
 // decode reads a request of a key and version that is known here.
 func decode(req wire.RequestHeader) (kmsg.Request, error) {
+	if err := checkElements(req); err != nil {
+		return nil, err
+	}
 	r := kmsg.RequestForKey(req.Key)
 	r.SetVersion(req.Version)
 	if err := r.ReadFrom(req.Body); err != nil {

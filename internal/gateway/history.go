@@ -91,6 +91,9 @@ func (g *Gateway) tellNode(n wire.Node) (wire.Node, bool) {
 // answerFetch answers out of the store what lies there, if that is for this client, and passes everything else on.
 func (c *conn) answerFetch(ctx context.Context, req wire.RequestHeader) (clientconn.Answer, error) {
 	if c.history != nil && c.historyWants && c.mayRead(req) {
+		if err := checkElements(req); err != nil {
+			return clientconn.Answer{}, err
+		}
 		c.given.Store(0)
 		a, err := c.history.Answer(ctx, req)
 		if !errors.Is(err, clientconn.ErrForward) {
@@ -106,6 +109,9 @@ func (c *conn) Begin(req wire.RequestHeader) (clientconn.Answer, bool, error) {
 		return clientconn.Answer{}, false, nil
 	}
 	if c.history != nil && c.historyWants && c.mayRead(req) {
+		if err := checkElements(req); err != nil {
+			return clientconn.Answer{}, true, err
+		}
 		c.given.Store(0)
 		a, ok, err := c.history.Begin(req)
 		if later := a.Later; later != nil {

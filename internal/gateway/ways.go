@@ -240,11 +240,11 @@ func (g *Gateway) askedFor(ctx context.Context, id int32, req wire.RequestHeader
 	if req.Key != keyApiVersions || req.Version < 3 || req.Version > maxVersion(keyApiVersions) {
 		return nil, false
 	}
-	r := kmsg.ApiVersionsRequest{Version: req.Version}
-	if err := r.ReadFrom(req.Body); err != nil {
+	r, err := decode(req)
+	if err != nil {
 		return nil, false // the broker's to judge
 	}
-	trail, ok, err := wire.Gateways(&r.UnknownTags)
+	trail, ok, err := wire.Gateways(&r.(*kmsg.ApiVersionsRequest).UnknownTags)
 	if !ok || err != nil {
 		return nil, false
 	}
