@@ -14,10 +14,10 @@ type Record struct {
 	Attributes     int8
 	TimestampDelta int64
 	OffsetDelta    int32
+	keyAt          int32  // in Raw: behind the offset delta
 	Key, Value     []byte // nil: null
 	HeaderCount    int32
 	Headers        []byte // the headers as they stand in the record, after their count
-	rest           []byte // what follows the offset delta
 }
 
 // BodySize is the record's size without its length prefix: what the prefix says.
@@ -57,7 +57,7 @@ func parseRecord(b []byte, r *Record) (rest []byte, err error) {
 	r.Attributes = int8(p.byte())
 	r.TimestampDelta = p.varint()
 	r.OffsetDelta = int32(p.varintWithin(math.MinInt32, math.MaxInt32))
-	r.rest = p.b
+	r.keyAt = int32(end - len(p.b))
 	r.Key = p.bytes()
 	r.Value = p.bytes()
 	r.HeaderCount = int32(p.varintWithin(0, math.MaxInt32))
@@ -183,14 +183,14 @@ func AppendRecord(dst []byte, r *Record, attributes int8, timestampDelta int64, 
 	head[0] = byte(attributes)
 	n := 1 + binary.PutVarint(head[1:], timestampDelta)
 	n += binary.PutVarint(head[n:], int64(offsetDelta))
-	dst = binary.AppendVarint(dst, int64(n+len(r.rest)))
+	dst = binary.AppendVarint(dst, int64(n+len(r.Raw)-int(r.keyAt)))
 	dst = append(dst, head[:n]...)
-	return append(dst, r.rest...)
+	return append(dst, r.Raw[r.keyAt:]...)
 }
 
 // RecordSize is how long AppendRecord makes a record of these deltas.
 func RecordSize(r *Record, timestampDelta int64, offsetDelta int32) int {
-	body := 1 + varintSize(timestampDelta) + varintSize(int64(offsetDelta)) + len(r.rest)
+	body := 1 + varintSize(timestampDelta) + varintSize(int64(offsetDelta)) + len(r.Raw) - int(r.keyAt)
 	return varintSize(int64(body)) + body
 }
 

@@ -35,12 +35,12 @@ func (c *Config) recompresses(h *batch.Header) bool { return c.Recompress && c.C
 
 // recompress puts the batch in the topic's codec; b is then about what is to be appended instead of raw.
 func (l *Log) recompress(b *checked, raw []byte, c *Config) error {
-	payload := batch.Payload(raw)
+	payload, h := batch.Payload(raw), b.Header // a copy: what b is in stays on its caller's stack, also where nothing is recompressed
 	for room := int64(len(payload)); ; {
-		w := rewriting{log: l, h: &b.Header, config: c, now: l.clock(), room: room}
+		w := rewriting{log: l, h: &h, config: c, now: l.clock(), room: room}
 		// Besides the records themselves: a second copy of them where they have to be put in order, the batch that is made, and what the encoder takes.
 		extra := 2*bufferSize(room) + codec.EncoderMemory(c.Codec, c.Level)
-		err := l.withRecords(&b.Header, payload, c, extra, w.run)
+		err := l.withRecords(&h, payload, c, extra, w.run)
 		if errors.Is(err, errRoom) {
 			room = w.size
 			continue
