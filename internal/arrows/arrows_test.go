@@ -20,7 +20,7 @@ var layers = [][]string{
 	// Formats, and state machines without I/O.
 	{"internal/wire", "internal/epoch", "internal/segment", "internal/layout", "internal/remotelog", "internal/producerstate", "internal/coord/members", "internal/config"},
 	// Kinds of groups.
-	{"internal/coord/share", "internal/coord/consumer", "internal/coord/streams"},
+	{"internal/coord/share", "internal/coord/consumer", "internal/coord/streams", "internal/coord/grouptest"},
 	// What the driver of directories and the front of one share.
 	{"internal/storedir"},
 	// Small things that do I/O, each for one purpose.

@@ -2,12 +2,12 @@ package consumer
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/grouptest"
 	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
@@ -22,16 +22,13 @@ type expiring struct {
 
 func newExpiring(t *testing.T, change ...func(*Heartbeat)) *expiring {
 	t.Helper()
-	e := &expiring{replayer: newReplayer("g"), t: t}
-	e.of = group.New("g", func() group.Config { return group.Config{OffsetsRetention: retention, MaxMetadata: 10} }, t0)
-	e.topics.set("t", fmt.Sprintf("%032x", 1), 2)
-	c := &Heartbeat{Token: 1, MemberID: "m", ClientID: "c", ClientHost: "/h", Rebalance: 60_000, Topics: []string{"t"}, Owned: Owned{}, New: func() *Group {
-		return New("g", testConfig, e.topics)
-	}}
+	e := &expiring{replayer: &replayer{grouptest.New("g", group.Config{OffsetsRetention: retention, MaxMetadata: 10})}, t: t}
+	e.Topics.Set("t", 2)
+	c := &Heartbeat{Token: 1, MemberID: "m", ClientID: "c", ClientHost: "/h", Rebalance: 60_000, Topics: []string{"t"}, Owned: Owned{}, New: e.make}
 	for _, f := range change {
 		f(c)
 	}
-	r := e.step(c).Replies[0].Result.(HeartbeatResult)
+	r := e.Step(c).Replies[0].Result.(HeartbeatResult)
 	if r.Err != nil {
 		t.Fatal(r.Err)
 	}
@@ -44,17 +41,17 @@ func (e *expiring) commit(topics ...string) {
 	e.t.Helper()
 	c := &group.Commit{Token: 1, MemberID: "m", Generation: e.epoch, Version: 9}
 	for _, topic := range topics {
-		c.Offsets = append(c.Offsets, group.OffsetOf{TopicPartition: group.TopicPartition{Topic: topic}, Offset: group.Offset{Offset: 5, LeaderEpoch: -1, Committed: e.now}})
+		c.Offsets = append(c.Offsets, group.OffsetOf{TopicPartition: group.TopicPartition{Topic: topic}, Offset: group.Offset{Offset: 5, LeaderEpoch: -1, Committed: e.Now}})
 	}
-	r := e.step(c).Replies[0].Result.(group.CommitResult)
+	r := e.Step(c).Replies[0].Result.(group.CommitResult)
 	if err := errors.Join(append(r.Partitions, r.Err)...); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
 func (e *expiring) after(d time.Duration) *expiring {
-	e.now = e.now.Add(d)
-	e.step(group.Expire{})
+	e.Now = e.Now.Add(d)
+	e.Step(group.Expire{})
 	return e
 }
 
@@ -64,7 +61,7 @@ func (e *expiring) beat(change ...func(*Heartbeat)) {
 	for _, f := range change {
 		f(c)
 	}
-	r := e.step(c).Replies[0].Result.(HeartbeatResult)
+	r := e.Step(c).Replies[0].Result.(HeartbeatResult)
 	if r.Err != nil {
 		e.t.Fatal(r.Err)
 	}
@@ -75,7 +72,7 @@ func (e *expiring) beat(change ...func(*Heartbeat)) {
 func (e *expiring) left(want ...string) {
 	e.t.Helper()
 	var got []string
-	for _, tp := range e.of.Offsets() {
+	for _, tp := range e.Of.Offsets() {
 		got = append(got, tp.Topic)
 	}
 	if !slices.Equal(got, want) {
@@ -94,16 +91,16 @@ func TestExpiry(t *testing.T) {
 	t.Run("a regular expression keeps what it stands for", func(t *testing.T) {
 		regex := "t.*"
 		e := newExpiring(t, func(c *Heartbeat) { c.Topics, c.Regex = nil, &regex })
-		e.step(group.Tick{}) // looks the expression up
+		e.Step(group.Tick{}) // looks the expression up
 		e.after(100 * retention).left("t")
 	})
 	t.Run("a topic that is not subscribed to any more", func(t *testing.T) {
 		e := newExpiring(t)
-		e.topics.set("u", fmt.Sprintf("%032x", 2), 1)
+		e.Topics.Set("u", 1)
 		e.beat(func(c *Heartbeat) { c.Rebalance, c.Topics, c.Owned = 60_000, []string{"u"}, Owned{} })
 		e.after(retention-time.Minute).left("other", "t")
 		e.after(time.Minute).left()
-		if e.of.Kind().Empty() || e.of.Kind().Type() != group.TypeConsumer {
+		if e.Of.Kind().Empty() || e.Of.Kind().Type() != group.TypeConsumer {
 			t.Error("the group went with its offsets, with a member in it")
 		}
 	})
@@ -113,11 +110,11 @@ func TestExpiry(t *testing.T) {
 		e.after(0)
 		e.beat(func(c *Heartbeat) { c.Epoch = members.EpochLeave })
 		e.after(retention / 2).left("t")
-		if e.of.Dead() {
+		if e.Of.Dead() {
 			t.Fatal("the group is gone and has offsets")
 		}
 		e.after(retention / 2).left()
-		if !e.of.Dead() {
+		if !e.Of.Dead() {
 			t.Error("the group is there although nothing is left of it")
 		}
 	})

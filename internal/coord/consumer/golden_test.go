@@ -40,7 +40,7 @@ func TestMembersAsApacheKafkaWritesThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := New("g", testConfig, newTopics())
+			g := newReplayer("g").make()
 			r.Replay(g)
 			if got := g.Get("m"); id != "g" || !reflect.DeepEqual(got, c.member) {
 				t.Errorf("read as %+v, want %+v", got, c.member)

@@ -85,22 +85,17 @@ func (g *Group) beat(now time.Time, of *group.Group, c *Heartbeat, o *group.Outp
 // update is the member with what a heartbeat says of it.
 func (c *Heartbeat) update(m *Member) *Member {
 	next := *m
-	set := func(to *string, v *string) {
-		if v != nil {
-			*to = *v
-		}
+	next.Hear(c.InstanceID, c.RackID, c.ClientID, c.ClientHost, c.Rebalance)
+	if c.Assignor != nil {
+		next.Assignor = *c.Assignor
 	}
-	set(&next.InstanceID, c.InstanceID)
-	set(&next.RackID, c.RackID)
-	set(&next.Assignor, c.Assignor)
-	set(&next.Regex, c.Regex)
-	if c.Rebalance != -1 {
-		next.Rebalance = c.Rebalance
+	if c.Regex != nil {
+		next.Regex = *c.Regex
 	}
 	if c.Topics != nil {
 		next.Topics = sorted(c.Topics)
 	}
-	next.ClientID, next.ClientHost, next.Classic = c.ClientID, c.ClientHost, nil
+	next.Classic = nil
 	return &next
 }
 

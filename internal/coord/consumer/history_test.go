@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,13 +11,14 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/coord/assignor"
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/grouptest"
 	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // world is a group with members that play by the rules: each owns what it was told last, gives up what it is told to give up, and nothing else.
 type world struct {
+	*replayer
 	rt     *rapid.T
-	r      *replayer
 	actors map[string]*player
 	epoch  int32
 	next   int
@@ -37,37 +37,27 @@ type player struct {
 }
 
 func newWorld(rt *rapid.T) *world {
-	w := &world{rt: rt, r: newReplayer("g"), actors: map[string]*player{}}
+	w := &world{replayer: newReplayer("g"), rt: rt, actors: map[string]*player{}}
 	for i, n := range []int32{7, 3, 12} {
-		w.r.topics.set(fmt.Sprintf("t%d", i), fmt.Sprintf("%032x", i+1), n)
+		w.Topics.Set(fmt.Sprintf("t%d", i), n)
 	}
 	return w
 }
 
 func (w *world) consumer() *Group {
-	g, _ := w.r.of.Kind().(*Group)
+	g, _ := w.Of.Kind().(*Group)
 	return g
 }
 
-// fails tells whether the log takes nothing this time.
+// step takes a command; now and then the log takes nothing.
 func (w *world) step(c group.Command) group.Output {
-	w.r.now = w.r.now.Add(time.Duration(rapid.IntRange(0, 3).Draw(w.rt, "seconds")) * time.Second)
-	o := w.r.of.Step(w.r.now, c)
-	if len(o.Records) > 0 && rapid.IntRange(0, 9).Draw(w.rt, "fails") == 0 {
-		before := len(o.Records)
-		o = w.r.of.Failed(w.r.now, o, group.ErrNotAvailable)
-		if before == 0 {
-			w.rt.Fatal("nothing to fail")
-		}
-		o.Records = nil
-	}
-	w.r.log = append(w.r.log, o.Records...)
-	return o
+	w.Now = w.Now.Add(time.Duration(rapid.IntRange(0, 3).Draw(w.rt, "seconds")) * time.Second)
+	return w.Try(c, func() bool { return rapid.IntRange(0, 9).Draw(w.rt, "fails") == 0 })
 }
 
 func (w *world) subscription() []string {
 	var out []string
-	for _, t := range w.r.topics.Names() {
+	for _, t := range w.Topics.Names() {
 		if rapid.IntRange(0, 3).Draw(w.rt, "subscribe") > 0 {
 			out = append(out, t)
 		}
@@ -76,7 +66,7 @@ func (w *world) subscription() []string {
 }
 
 func (w *world) beat(p *player, full bool) {
-	c := &Heartbeat{Token: p, MemberID: p.id, Epoch: p.epoch, ClientID: "c", ClientHost: "/h", Rebalance: -1, New: func() *Group { return New("g", testConfig, w.r.topics) }}
+	c := &Heartbeat{Token: p, MemberID: p.id, Epoch: p.epoch, ClientID: "c", ClientHost: "/h", Rebalance: -1, New: w.make}
 	if p.instance != "" {
 		c.InstanceID = &p.instance
 	}
@@ -86,7 +76,7 @@ func (w *world) beat(p *player, full bool) {
 	if full || rapid.Bool().Draw(w.rt, "says what it owns") {
 		c.Owned = Owned{}
 		for name, parts := range p.used {
-			t, ok := w.r.topics.ByName(name)
+			t, ok := w.Topics.ByName(name)
 			if ok && len(parts) > 0 {
 				c.Owned[t.ID] = slices.Sorted(maps.Keys(parts))
 			}
@@ -113,7 +103,7 @@ func (w *world) answered(p *player, r HeartbeatResult) {
 	}
 	if p.epoch = r.Epoch; r.Assignment != nil {
 		p.used = map[string]map[int32]bool{}
-		for name, parts := range w.r.named(r.Assignment) {
+		for name, parts := range w.named(r.Assignment) {
 			p.used[name] = map[int32]bool{}
 			for _, n := range parts {
 				p.used[name][n] = true
@@ -166,15 +156,15 @@ func (w *world) act() {
 		p.used = nil
 		delete(w.actors, p.id)
 	case n == 4:
-		w.r.now = w.r.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(w.rt, "pass")) * time.Second)
+		w.Now = w.Now.Add(time.Duration(rapid.IntRange(1, 40).Draw(w.rt, "pass")) * time.Second)
 		w.tick()
 	case n == 5:
-		name := rapid.SampledFrom(w.r.topics.Names()).Draw(w.rt, "grow")
-		t, _ := w.r.topics.ByName(name)
-		w.r.topics.set(name, fmt.Sprintf("%x", t.ID), t.Partitions+1)
-	case n == 6 && len(w.r.topics.byName) < 6:
+		name := rapid.SampledFrom(w.Topics.Names()).Draw(w.rt, "grow")
+		t, _ := w.Topics.ByName(name)
+		w.Topics.Set(name, t.Partitions+1)
+	case n == 6 && len(w.Topics.Names()) < 6:
 		w.next++
-		w.r.topics.set(fmt.Sprintf("n%d", w.next), fmt.Sprintf("%032x", 1000+w.next), 2)
+		w.Topics.Set(fmt.Sprintf("n%d", w.next), 2)
 	default:
 		w.beat(p, n < 9)
 	}
@@ -182,7 +172,7 @@ func (w *world) act() {
 }
 
 func (w *world) tick() {
-	if at, ok := w.r.of.Deadline(); ok && !at.After(w.r.now) {
+	if w.Due() {
 		w.step(group.Tick{})
 	}
 }
@@ -238,17 +228,7 @@ func (w *world) holdReplay() {
 	if g == nil {
 		return
 	}
-	again := group.New("g", func() group.Config { return group.Config{} }, w.r.now)
-	format := Format(func(id string) *Group { return New(id, testConfig, w.r.topics) })
-	for _, r := range w.r.log {
-		if _, rec, err := Parse(r.Key, r.Value); err == nil {
-			again.ReplayKind(&format, rec, w.r.now)
-		} else if e, err := group.ParseRecord(r.Key, r.Value); err == nil {
-			again.Replay(e, w.r.now)
-		} else {
-			w.rt.Fatal(err)
-		}
-	}
+	again := w.Replayed(w.rt, Format(func(string) *Group { return w.make() }), w.Log)
 	h, ok := again.Kind().(*Group)
 	if !ok {
 		if g.Disposable() {
@@ -272,7 +252,7 @@ func (w *world) holdReplay() {
 // converge: with heartbeats alone all get what they are to have, and nothing is left over.
 func (w *world) converge() {
 	for range 12 {
-		w.r.now = w.r.now.Add(11 * time.Second)
+		w.Now = w.Now.Add(11 * time.Second)
 		w.tick()
 		for _, id := range slices.Sorted(maps.Keys(w.actors)) {
 			if p := w.actors[id]; p != nil {
@@ -290,7 +270,7 @@ func (w *world) converge() {
 	count := 0
 	for _, m := range g.List() {
 		for _, name := range g.subscribedNames(m) {
-			if t, ok := w.r.topics.ByName(name); ok && !subscribed[name] {
+			if t, ok := w.Topics.ByName(name); ok && !subscribed[name] {
 				subscribed[name] = true
 				count += int(t.Partitions)
 			}
@@ -315,7 +295,7 @@ func TestHistory(t *testing.T) {
 			w.hold()
 		}
 		w.holdReplay()
-		w.r.now = w.r.now.Add(time.Minute) // whoever has died is given up
+		w.Now = w.Now.Add(time.Minute) // whoever has died is given up
 		for _, p := range w.actors {
 			p.used, p.epoch = nil, 0 // and so is who is still there: it comes again
 		}
@@ -325,45 +305,35 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// FuzzParse: no record makes Parse fall over, and what it takes is written again as it was, but for what a later release may add.
-func FuzzParse(f *testing.F) {
+func samples() []group.Record {
 	m := newMember("m")
 	m.InstanceID, m.RackID, m.ClientID, m.ClientHost, m.Topics, m.Regex, m.Rebalance, m.Assignor = "i", "r", "c", "/h", []string{"a", "b"}, "x.*", 5, "range"
 	m.Classic = &Classic{Session: time.Second, Protocols: []group.Protocol{{Name: "range", Metadata: []byte{1}}}}
 	m.Standing = standing{Epoch: 4, Previous: 3, State: members.Unrevoked, Assigned: Partitions{{1}: {0: 2, 5: 4}}, Revoking: Partitions{{2}: {1: 1}}}
-	for _, r := range []record{epochType.Of("", &reached{3, 99}), epochType.Of("", nil), metadataType.Of("", nil), memberType.Of("m", m), memberType.Of("m", nil),
-		assignmentType.Of("", &members.Assignment{Epoch: 3, Made: 5}), targetType.Of("m", &assignor.Assignment{{1}: {0, 1}}), currentType.Of("m", &m.Standing), regexType.Of("x.*", &resolved{[]string{"a"}, 3, 4})} {
-		e := r.Encode("g")
-		f.Add(e.Key, e.Value)
+	return members.Encode("g", []record{epochType.Of("", &reached{3, 99}), epochType.Of("", nil), metadataType.Of("", nil), memberType.Of("m", m), memberType.Of("m", nil),
+		assignmentType.Of("", &members.Assignment{Epoch: 3, Made: 5}), targetType.Of("m", &assignor.Assignment{{1}: {0, 1}}), currentType.Of("m", &m.Standing), regexType.Of("x.*", &resolved{[]string{"a"}, 3, 4})})
+}
+
+func TestRecordsAreReadAsTheyWereWritten(t *testing.T) { grouptest.Records(t, Parse, samples()) }
+
+// FuzzParse: no record makes Parse fall over.
+func FuzzParse(f *testing.F) {
+	for _, r := range samples() {
+		f.Add(r.Key, r.Value)
 	}
 	f.Fuzz(func(t *testing.T, k, v []byte) {
-		id, r, err := Parse(k, v)
-		if err != nil {
-			return
-		}
-		e := r.(record).Encode(id)
-		id2, r2, err := Parse(e.Key, e.Value)
-		if old := len(k) > 1 && k[1] == byte(metadataType.Version); err != nil || id2 != id || !old && r2.Tombstone() != r.Tombstone() {
-			t.Fatalf("written again: %v, group %q, %+v", err, id2, r2)
-		}
-		if again := r2.(record).Encode(id2); !bytes.Equal(again.Key, e.Key) || !bytes.Equal(again.Value, e.Value) {
-			t.Fatalf("not the same: %x, %x", again.Value, e.Value)
+		if r := grouptest.WrittenAgain(t, Parse, k, v); r != nil {
+			r.Replay(newReplayer("g").make())
 		}
 	})
 }
 
 // BenchmarkRebalance: a member comes into a group of 200 with 1,000 partitions, and all get what they are to have.
 func BenchmarkRebalance(b *testing.B) {
-	topics := newTopics()
-	topics.set("t", fmt.Sprintf("%032x", 77), 1000)
-	members := func() *replayer {
-		r := newReplayer("g")
-		r.topics = topics
-		return r
-	}
 	b.ReportAllocs()
 	for b.Loop() {
-		r := members()
+		r := newReplayer("g")
+		r.Topics.Set("t", 1000)
 		actors := map[string]*HeartbeatResult{}
 		order := []string{}
 		for i := range 200 {
@@ -376,15 +346,15 @@ func BenchmarkRebalance(b *testing.B) {
 				beatBench(r, id, actors[id])
 			}
 		}
-		if s := r.of.Kind().State(); s != "Stable" {
+		if s := r.Of.Kind().State(); s != "Stable" {
 			b.Fatal(s)
 		}
 	}
 }
 
 func joinBench(r *replayer, id string) *HeartbeatResult {
-	c := &Heartbeat{MemberID: id, ClientID: "c", ClientHost: "/h", Rebalance: 60_000, Topics: []string{"t"}, Owned: Owned{}, New: func() *Group { return New("g", testConfig, r.topics) }}
-	out := r.of.Step(r.now, c).Replies[0].Result.(HeartbeatResult)
+	c := &Heartbeat{MemberID: id, ClientID: "c", ClientHost: "/h", Rebalance: 60_000, Topics: []string{"t"}, Owned: Owned{}, New: r.make}
+	out := r.Of.Step(r.Now, c).Replies[0].Result.(HeartbeatResult)
 	return &out
 }
 
@@ -393,7 +363,7 @@ func beatBench(r *replayer, id string, at *HeartbeatResult) {
 	for t, parts := range at.Assignment {
 		c.Owned[t] = slices.Sorted(maps.Keys(parts))
 	}
-	out := r.of.Step(r.now, c).Replies[0].Result.(HeartbeatResult)
+	out := r.Of.Step(r.Now, c).Replies[0].Result.(HeartbeatResult)
 	at.Epoch = out.Epoch
 	if out.Assignment != nil {
 		at.Assignment = out.Assignment
@@ -403,7 +373,7 @@ func beatBench(r *replayer, id string, at *HeartbeatResult) {
 // BenchmarkHeartbeat is a heartbeat that changes nothing, in a group of 200 members.
 func BenchmarkHeartbeat(b *testing.B) {
 	r := newReplayer("g")
-	r.topics.set("t", fmt.Sprintf("%032x", 77), 1000)
+	r.Topics.Set("t", 1000)
 	actors := map[string]*HeartbeatResult{}
 	for i := range 200 {
 		id := fmt.Sprintf("member-%03d", i)
@@ -417,8 +387,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	c := &Heartbeat{MemberID: "member-007", ClientID: "c", ClientHost: "/h", Epoch: actors["member-007"].Epoch, Rebalance: -1}
 	b.ReportAllocs()
 	for b.Loop() {
-		r.of.Step(r.now, c)
-		r.of.Deadline()
+		r.Of.Step(r.Now, c)
+		r.Of.Deadline()
 	}
 }
 

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/grouptest"
+	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
 // Random histories of groups were held with Apache Kafka 4.4.0: who sent which heartbeat, what it was answered, and what each member was to have then. The state
@@ -87,15 +90,19 @@ func TestHistoriesAsApacheKafka(t *testing.T) {
 			groups++
 			r = newReplayer(l.Group)
 		case l.Topic != "":
-			r.topics.set(l.Topic, l.ID, l.Partitions)
+			topic := members.Topic{Name: l.Topic, Partitions: l.Partitions}
+			if b, err := hex.DecodeString(l.ID); err != nil || copy(topic.ID[:], b) != 16 {
+				t.Fatal(l.ID)
+			}
+			r.Topics.Put(topic)
 		case l.Told != nil:
 			if got := r.told(); !sameJSON(got, l.Told) {
-				t.Fatalf("line %d, group %s\nours:  %s\nKafka: %s", number, r.of.ID(), text(got), text(l.Told))
+				t.Fatalf("line %d, group %s\nours:  %s\nKafka: %s", number, r.Of.ID(), text(got), text(l.Told))
 			}
 		default:
 			beats++
 			if got := r.beat(&l); !sameJSON(got, l.Answer) {
-				t.Fatalf("line %d, group %s, member %s epoch %d\nours:  %s\nKafka: %s", number, r.of.ID(), l.Member, l.Epoch, text(got), text(l.Answer))
+				t.Fatalf("line %d, group %s, member %s epoch %d\nours:  %s\nKafka: %s", number, r.Of.ID(), l.Member, l.Epoch, text(got), text(l.Answer))
 			}
 		}
 	}
@@ -118,30 +125,14 @@ func testConfig() Config {
 	return Config{Session: 45 * time.Second, Heartbeat: 5 * time.Second, MaxSize: 1000, ClassicMaxSize: 1000, Assignors: []string{"uniform", "range"}, Upgrade: true, Downgrade: true}
 }
 
-var t0 = time.Unix(1_700_000_000, 0)
+type replayer struct{ *grouptest.Rig }
 
-type replayer struct {
-	topics *fakeTopics
-	of     *group.Group
-	now    time.Time
-	log    []group.Record
-}
+func newReplayer(id string) *replayer { return &replayer{grouptest.New(id, group.Config{})} }
 
-func newReplayer(id string) *replayer {
-	return &replayer{topics: newTopics(), of: group.New(id, func() group.Config { return group.Config{} }, t0), now: t0}
-}
-
-func (r *replayer) step(c group.Command) group.Output {
-	r.now = r.now.Add(time.Millisecond)
-	o := r.of.Step(r.now, c)
-	r.log = append(r.log, o.Records...)
-	return o
-}
+func (r *replayer) make() *Group { return New(r.Of.ID(), testConfig, r.Topics) }
 
 func (r *replayer) beat(l *line) *answer {
-	c := &Heartbeat{Token: l, MemberID: l.Member, Epoch: l.Epoch, ClientID: "c", ClientHost: "/h", Rebalance: -1, New: func() *Group {
-		return New(r.of.ID(), testConfig, r.topics)
-	}}
+	c := &Heartbeat{Token: l, MemberID: l.Member, Epoch: l.Epoch, ClientID: "c", ClientHost: "/h", Rebalance: -1, New: r.make}
 	if l.Instance != "" {
 		c.InstanceID = &l.Instance
 	}
@@ -154,11 +145,11 @@ func (r *replayer) beat(l *line) *answer {
 	if l.Full || l.Owned != nil {
 		c.Owned = Owned{}
 		for name, parts := range l.Owned {
-			t, _ := r.topics.ByName(name)
+			t, _ := r.Topics.ByName(name)
 			c.Owned[t.ID] = parts
 		}
 	}
-	result := r.step(c).Replies[0].Result.(HeartbeatResult)
+	result := r.Step(c).Replies[0].Result.(HeartbeatResult)
 	a := &answer{Epoch: result.Epoch}
 	if result.Err != nil {
 		a.Error = errorName(result.Err)
@@ -191,14 +182,14 @@ func unwrapped(err error) error {
 func (r *replayer) named(p Partitions) map[string][]int32 {
 	out := map[string][]int32{}
 	for _, id := range p.Topics() {
-		t, _ := r.topics.ByID(id)
+		t, _ := r.Topics.ByID(id)
 		out[t.Name] = p.Of(id)
 	}
 	return out
 }
 
 func (r *replayer) told() *told {
-	g, ok := r.of.Kind().(*Group)
+	g, ok := r.Of.Kind().(*Group)
 	if !ok {
 		return nil
 	}
@@ -207,7 +198,7 @@ func (r *replayer) told() *told {
 	for _, m := range d.Members {
 		tm := toldMember{Epoch: m.Epoch, Owned: r.named(m.Owned()), Target: map[string][]int32{}}
 		for _, id := range TopicsOf(m.Target) {
-			t, _ := r.topics.ByID(id)
+			t, _ := r.Topics.ByID(id)
 			tm.Target[t.Name] = slices.Sorted(slices.Values(m.Target[id]))
 		}
 		out.Members[m.ID] = tm

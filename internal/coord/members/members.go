@@ -74,6 +74,20 @@ func (m *Member[H]) SameClient(o *Member[H]) bool {
 	return m.ID == o.ID && m.InstanceID == o.InstanceID && m.RackID == o.RackID && m.ClientID == o.ClientID && m.ClientHost == o.ClientHost && m.Rebalance == o.Rebalance
 }
 
+// Hear takes over what a heartbeat says of it. What is nil, or -1, has not changed since the last one.
+func (m *Member[H]) Hear(instanceID, rackID *string, clientID, clientHost string, rebalance int32) {
+	if instanceID != nil {
+		m.InstanceID = *instanceID
+	}
+	if rackID != nil {
+		m.RackID = *rackID
+	}
+	if rebalance != -1 {
+		m.Rebalance = rebalance
+	}
+	m.ClientID, m.ClientHost = clientID, clientHost
+}
+
 // RebalanceTimeout is how long the member may take to give up what it is to.
 func (m *Member[H]) RebalanceTimeout() time.Duration {
 	return time.Duration(m.Rebalance) * time.Millisecond

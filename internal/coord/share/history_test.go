@@ -12,32 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/grouptest"
 	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
-var base = time.UnixMilli(1_800_000_000_000)
-
-type topicMap map[string]members.Topic
-
-func (t topicMap) ByName(name string) (members.Topic, bool) { x, ok := t[name]; return x, ok }
-
-func (t topicMap) ByID(id [16]byte) (members.Topic, bool) {
-	for _, x := range t {
-		if x.ID == id {
-			return x, true
-		}
-	}
-	return members.Topic{}, false
-}
-
 // world is a group with its log, topics that come, grow and go, members, and the states that are made for it.
 type world struct {
-	*rapid.T
-	now     time.Time
-	topics  topicMap
-	nextID  byte
-	g       *group.Group
-	log     []group.Record
+	*grouptest.Rig
+	rt      *rapid.T
 	members map[string]*client
 	todo    []*Initialize
 	made    map[StateOf]bool
@@ -53,19 +35,14 @@ func config(string) Config {
 	return Config{MaxSize: 4, Session: 45 * time.Second, Heartbeat: 5 * time.Second, AssignmentInterval: time.Second, InitRetry: 30 * time.Second}
 }
 
-func (w *world) format() group.Format {
-	return Format(func(id string) *Group { return New(id, config, w.topics) })
-}
-
-func (w *world) empty() *group.Group {
-	return group.New("g", func() group.Config { return group.Config{} }, w.now)
+func makeGroup(topics Topics) func(string) *Group {
+	return func(id string) *Group { return New(id, config, topics) }
 }
 
 // TestHistories lets members come, go and fall silent, topics change, writes fail and the node crash, and looks at what everybody is assigned in the end.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &world{T: rt, now: base, topics: topicMap{}, members: map[string]*client{}, made: map[StateOf]bool{}}
-		w.g = w.empty()
+		w := &world{Rig: grouptest.New("g", group.Config{}), rt: rt, members: map[string]*client{}, made: map[StateOf]bool{}}
 		w.create("a")
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			w.any()
@@ -76,31 +53,29 @@ func TestHistories(t *testing.T) {
 }
 
 func (w *world) create(name string) {
-	w.nextID++
-	w.topics[name] = members.Topic{ID: [16]byte{w.nextID}, Name: name, Partitions: int32(rapid.IntRange(1, 4).Draw(w.T, "partitions"))}
+	w.Topics.Set(name, int32(rapid.IntRange(1, 4).Draw(w.rt, "partitions")))
 }
 
 func (w *world) any() {
-	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.T, "topic")
-	member := rapid.SampledFrom([]string{"m1", "m2", "m3", "m4", "m5"}).Draw(w.T, "member")
-	switch rapid.IntRange(0, 12).Draw(w.T, "what") {
+	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.rt, "topic")
+	member := rapid.SampledFrom([]string{"m1", "m2", "m3", "m4", "m5"}).Draw(w.rt, "member")
+	switch rapid.IntRange(0, 12).Draw(w.rt, "what") {
 	case 0:
-		if t, ok := w.topics[name]; !ok {
+		if t, ok := w.Topics.ByName(name); !ok {
 			w.create(name)
 		} else if t.Partitions < 8 {
-			t.Partitions++
-			w.topics[name] = t
+			w.Topics.Set(name, t.Partitions+1)
 		}
 	case 1:
-		if t, ok := w.topics[name]; ok {
-			delete(w.topics, name)
-			if rapid.Bool().Draw(w.T, "told") {
+		if t, ok := w.Topics.ByName(name); ok {
+			w.Topics.Drop(name)
+			if rapid.Bool().Draw(w.rt, "told") {
 				w.step(&Forget{TopicID: t.ID})
 			}
 		}
 	case 2:
-		w.now = w.now.Add(time.Duration(rapid.IntRange(1, 30).Draw(w.T, "seconds")) * time.Second)
-		if at, ok := w.g.Deadline(); ok && !at.After(w.now) {
+		w.Now = w.Now.Add(time.Duration(rapid.IntRange(1, 30).Draw(w.rt, "seconds")) * time.Second)
+		if w.Due() {
 			w.step(group.Tick{})
 		}
 	case 3:
@@ -111,11 +86,11 @@ func (w *world) any() {
 			delete(w.members, member)
 		}
 	case 5, 6:
-		w.initialize(rapid.IntRange(0, 4).Draw(w.T, "fails") == 0)
+		w.initialize(rapid.IntRange(0, 4).Draw(w.rt, "fails") == 0)
 	default:
 		c := w.members[member]
 		if c == nil {
-			topics := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 3, func(s string) string { return s }).Draw(w.T, "subscription")
+			topics := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 3, func(s string) string { return s }).Draw(w.rt, "subscription")
 			w.heartbeat(member, 0, topics)
 			return
 		}
@@ -125,12 +100,7 @@ func (w *world) any() {
 
 // step takes a command as the broker does. nil: there was no reply.
 func (w *world) step(c group.Command) group.Result {
-	o := w.g.Step(w.now, c)
-	if len(o.Records) > 0 && rapid.IntRange(0, 14).Draw(w.T, "append fails") == 0 {
-		o = w.g.Failed(w.now, o, group.ErrNotAvailable)
-	} else {
-		w.log = append(w.log, o.Records...)
-	}
+	o := w.Try(c, func() bool { return rapid.IntRange(0, 14).Draw(w.rt, "append fails") == 0 })
 	if len(o.Replies) == 0 {
 		return nil
 	}
@@ -138,7 +108,7 @@ func (w *world) step(c group.Command) group.Result {
 }
 
 func (w *world) heartbeat(member string, epoch int32, topics []string) {
-	h := &Heartbeat{Member: member, Epoch: epoch, Topics: topics, ClientID: "c", Host: "/127.0.0.1", New: func() *Group { return New("g", config, w.topics) }}
+	h := &Heartbeat{Member: member, Epoch: epoch, Topics: topics, ClientID: "c", Host: "/127.0.0.1", New: func() *Group { return New("g", config, w.Topics) }}
 	h.Token = 1
 	r := w.step(h).(HeartbeatResult)
 	switch {
@@ -159,7 +129,7 @@ func (w *world) heartbeat(member string, epoch int32, topics []string) {
 	case errors.Is(r.Err, group.ErrUnknownMember), errors.Is(r.Err, ErrFencedEpoch), errors.Is(r.Err, group.ErrNotFound):
 		delete(w.members, member)
 	default:
-		w.Fatal(r.Err)
+		w.rt.Fatal(r.Err)
 	}
 }
 
@@ -181,34 +151,24 @@ func (w *world) initialize(fails bool) {
 
 // crash loses all but the log.
 func (w *world) crash() {
-	w.g, w.todo = w.replayed(), nil
-	w.g.Loaded(w.now)
+	w.Of, w.todo = w.replayed(), nil
+	w.Of.Loaded(w.Now)
 }
 
-func (w *world) replayed() *group.Group {
-	g, f := w.empty(), w.format()
-	for _, r := range w.log {
-		id, k, err := f.Parse(r.Key, r.Value)
-		if err != nil || id != "g" {
-			w.Fatal(id, err)
-		}
-		g.ReplayKind(&f, k, w.now)
-	}
-	return g
-}
+func (w *world) replayed() *group.Group { return w.Replayed(w.rt, Format(makeGroup(w.Topics)), w.Log) }
 
 // compare holds the group against what its log makes.
 func (w *world) compare() {
-	got, _ := w.g.Kind().(*Group)
+	got, _ := w.Of.Kind().(*Group)
 	want, _ := w.replayed().Kind().(*Group)
 	if (got == nil) != (want == nil) {
-		w.Fatalf("%v, from the log %v", got, want)
+		w.rt.Fatalf("%v, from the log %v", got, want)
 	}
 	if got == nil {
 		return
 	}
 	if a, b := plain(got), plain(want); a != b {
-		w.Fatalf("\n%s, from the log\n%s", a, b)
+		w.rt.Fatalf("\n%s, from the log\n%s", a, b)
 	}
 }
 
@@ -238,8 +198,8 @@ func (w *world) settle() {
 		return
 	}
 	for range 20 {
-		w.now = w.now.Add(31 * time.Second)
-		if at, ok := w.g.Deadline(); ok && !at.After(w.now) {
+		w.Now = w.Now.Add(31 * time.Second)
+		if w.Due() {
 			w.step(group.Tick{})
 		}
 		for _, m := range slices.Sorted(maps.Keys(w.members)) {
@@ -254,9 +214,9 @@ func (w *world) settle() {
 	readers := map[StateOf]int{}
 	for m, c := range w.members {
 		for id, parts := range c.has {
-			t, ok := w.topics.ByID(id)
+			t, ok := w.Topics.ByID(id)
 			if !ok || !slices.Contains(c.topics, t.Name) {
-				w.Fatalf("%s reads %v without a subscription", m, id)
+				w.rt.Fatalf("%s reads %v without a subscription", m, id)
 			}
 			for _, n := range parts {
 				readers[StateOf{TopicID: id, Partition: n}]++
@@ -265,10 +225,10 @@ func (w *world) settle() {
 	}
 	for m, c := range w.members {
 		for _, name := range c.topics {
-			t := w.topics[name]
+			t, _ := w.Topics.ByName(name)
 			for n := range t.Partitions {
 				if s := (StateOf{TopicID: t.ID, Partition: n}); readers[s] == 0 {
-					w.Fatalf("nobody reads %s %d, to which %s subscribes: %v; %+v", name, n, m, readers, w.g.Kind().(*Group).states)
+					w.rt.Fatalf("nobody reads %s %d, to which %s subscribes: %v; %+v", name, n, m, readers, w.Of.Kind().(*Group).states)
 				}
 			}
 		}
@@ -336,21 +296,24 @@ func TestAssign(t *testing.T) {
 	})
 }
 
+func samples() []group.Record {
+	m := &Member{ID: "m", Topics: []string{"t"}, standing: standing{3, 2, Partitions{{1}: {0, 1}}}}
+	known := &states{map[[16]byte]Known{{3}: {Name: "v", Partitions: []int32{1}}}, map[[16]byte]Known{{1}: {Name: "t", Partitions: []int32{0}}}, map[[16]byte]string{{2}: "u"}}
+	return members.Encode("g", []record{memberType.Of("m", m), memberType.Of("m", nil), epochType.Of("", &reached{3, 4}), epochType.Of("", nil),
+		assignmentType.Of("", &members.Assignment{Epoch: 3, Made: 5}), assignmentType.Of("", &members.Assignment{Epoch: 3}), targetType.Of("m", &m.Assigned), targetType.Of("m", nil),
+		currentType.Of("m", &m.standing), currentType.Of("m", nil), statesType.Of("", known), statesType.Of("", nil)})
+}
+
+func TestRecordsAreReadAsTheyWereWritten(t *testing.T) { grouptest.Records(t, Parse, samples()) }
+
+// FuzzParse: no record makes Parse fall over.
 func FuzzParse(f *testing.F) {
-	g := New("g", config, topicMap{})
-	m := &Member{ID: "m", Topics: []string{"t"}, standing: standing{Assigned: Partitions{{1}: {0, 1}}}}
-	g.members["m"] = m
-	records := members.Encode("g", []record{memberType.Of("m", m), epochType.Of("", &reached{3, 4}), assignmentType.Of("", &members.Assignment{Epoch: 3, Made: base.UnixMilli()}),
-		targetType.Of("m", &m.Assigned), currentType.Of("m", &m.standing),
-		statesType.Of("", &states{initialized: map[[16]byte]Known{{1}: {Name: "t", Partitions: []int32{0}}}, deleting: map[[16]byte]string{{2}: "u"}})})
-	for _, r := range append(g.Tombstones(), records...) {
+	for _, r := range samples() {
 		f.Add(r.Key, r.Value)
 	}
 	f.Fuzz(func(t *testing.T, k, v []byte) {
-		_, r, err := Parse(k, v)
-		if err != nil {
-			return
+		if r := grouptest.WrittenAgain(t, Parse, k, v); r != nil {
+			r.Replay(New("g", config, &grouptest.Topics{}))
 		}
-		r.Replay(New("g", config, topicMap{}))
 	})
 }

@@ -166,16 +166,9 @@ func (b *beat) replace(old, m *Member) {
 // update is the member with what a heartbeat says of it.
 func (c *Heartbeat) update(m *Member, joins bool) *Member {
 	next := *m
-	set := func(to *string, v *string) {
-		if v != nil {
-			*to = *v
-		}
-	}
-	set(&next.InstanceID, c.InstanceID)
-	set(&next.RackID, c.RackID)
-	set(&next.ProcessID, c.ProcessID)
-	if c.Rebalance != -1 {
-		next.Rebalance = c.Rebalance
+	next.Hear(c.InstanceID, c.RackID, c.ClientID, c.ClientHost, c.Rebalance)
+	if c.ProcessID != nil {
+		next.ProcessID = *c.ProcessID
 	}
 	if c.Topology != nil {
 		next.TopologyEpoch = c.Topology.Epoch
@@ -186,7 +179,6 @@ func (c *Heartbeat) update(m *Member, joins bool) *Member {
 	if joins || c.Endpoint != nil {
 		next.Endpoint = c.Endpoint
 	}
-	next.ClientID, next.ClientHost = c.ClientID, c.ClientHost
 	return &next
 }
 

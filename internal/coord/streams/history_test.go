@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
+	"github.com/rewind-kafka/rewind/internal/coord/grouptest"
 	"github.com/rewind-kafka/rewind/internal/coord/members"
 )
 
@@ -37,8 +38,8 @@ func newWorld(rt *rapid.T) *world {
 	w.cfg.Standbys = rapid.IntRange(0, 2).Draw(rt, "standbys")
 	w.cfg.InitialDelay = time.Duration(rapid.SampledFrom([]int{0, 0, 3}).Draw(rt, "delay")) * time.Second
 	w.cfg.AssignmentInterval = time.Duration(rapid.SampledFrom([]int{0, 0, 1}).Draw(rt, "interval")) * time.Second
-	w.topics.set("a", 5)
-	w.topics.set("b", 2)
+	w.Topics.Set("a", 5)
+	w.Topics.Set("b", 2)
 	w.topology = &Topology{Epoch: 1, Subtopologies: []Subtopology{
 		{ID: "0", Sources: []string{"a"}, Sinks: []string{"r"}},
 		{ID: "1", Repartitions: []TopicInfo{{Name: "r"}}, Changelogs: []TopicInfo{{Name: "c"}}},
@@ -49,14 +50,8 @@ func newWorld(rt *rapid.T) *world {
 
 // step takes a command; now and then the log takes nothing.
 func (w *world) step(c group.Command) group.Output {
-	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 2).Draw(w.rt, "seconds")) * time.Second)
-	o := w.of.Step(w.now, c)
-	if len(o.Records) > 0 && rapid.IntRange(0, 9).Draw(w.rt, "fails") == 0 {
-		o = w.of.Failed(w.now, o, group.ErrNotAvailable)
-		o.Records = nil
-	}
-	w.log = append(w.log, o.Records...)
-	return o
+	w.Now = w.Now.Add(time.Duration(rapid.IntRange(0, 2).Draw(w.rt, "seconds")) * time.Second)
+	return w.Try(c, func() bool { return rapid.IntRange(0, 9).Draw(w.rt, "fails") == 0 })
 }
 
 func (w *world) beat(p *player, full bool) {
@@ -97,7 +92,7 @@ func (w *world) answered(p *player, r HeartbeatResult) {
 	}
 	for _, t := range r.Create {
 		if rapid.IntRange(0, 2).Draw(w.rt, "made") > 0 {
-			w.topics.set(t.Name, t.Partitions)
+			w.Topics.Set(t.Name, t.Partitions)
 		}
 	}
 	if p.epoch, p.endpoints = r.Epoch, r.Endpoints; r.Assigned != nil {
@@ -142,9 +137,9 @@ func (w *world) act() {
 			w.beat(again, true)
 		}
 	case n == 4:
-		w.now = w.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(w.rt, "pass")) * time.Second)
+		w.Now = w.Now.Add(time.Duration(rapid.IntRange(1, 40).Draw(w.rt, "pass")) * time.Second)
 	case n == 5:
-		w.topics.drop(rapid.SampledFrom([]string{"r", "c", "d"}).Draw(w.rt, "drop"))
+		w.Topics.Drop(rapid.SampledFrom([]string{"r", "c", "d"}).Draw(w.rt, "drop"))
 	case n == 6:
 		w.cfg.Standbys = rapid.IntRange(0, 2).Draw(w.rt, "standbys")
 	case n == 7:
@@ -174,7 +169,7 @@ func (w *world) leave(p *player, epoch int32) {
 }
 
 func (w *world) tick() {
-	if at, ok := w.of.Deadline(); ok && !at.After(w.now) {
+	if w.Due() {
 		w.step(group.Tick{})
 	}
 }
@@ -223,7 +218,7 @@ func (w *world) same(log []group.Record) {
 	if g == nil {
 		return
 	}
-	h, ok := w.replayed(w.rt, log).Kind().(*Group)
+	h, ok := w.Replayed(w.rt, Format(func(string) *Group { return w.make() }), log).Kind().(*Group)
 	if !ok {
 		if g.Disposable() {
 			return
@@ -247,7 +242,7 @@ func (w *world) same(log []group.Record) {
 // converge: with heartbeats alone all tasks are run, each once, and copies are where the task is not.
 func (w *world) converge() {
 	for i := 0; i < 14; i++ {
-		w.now = w.now.Add(11 * time.Second)
+		w.Now = w.Now.Add(11 * time.Second)
 		w.tick()
 		for _, id := range slices.Sorted(maps.Keys(w.players)) {
 			if p := w.players[id]; p != nil {
@@ -258,7 +253,7 @@ func (w *world) converge() {
 		}
 		if g := w.streams(); g != nil && g.configured != nil {
 			for _, t := range g.configured.missing {
-				w.topics.set(t.Name, t.Partitions)
+				w.Topics.Set(t.Name, t.Partitions)
 			}
 		}
 	}
@@ -308,8 +303,8 @@ func TestHistory(t *testing.T) {
 			w.act()
 			w.hold()
 		}
-		w.same(w.log)
-		w.now = w.now.Add(time.Minute) // whoever has died is given up, and who is still there comes again
+		w.same(w.Log)
+		w.Now = w.Now.Add(time.Minute) // whoever has died is given up, and who is still there comes again
 		for id := range w.players {
 			delete(w.players, id)
 		}
@@ -319,7 +314,7 @@ func TestHistory(t *testing.T) {
 			w.hold()
 		}
 		w.converge()
-		w.same(w.log)
-		w.same(compacted(w.log))
+		w.same(w.Log)
+		w.same(grouptest.Compacted(w.Log))
 	})
 }
