@@ -117,7 +117,7 @@ func (b *Broker) metadataFor(c *conn, asked *kmsg.MetadataRequestTopic, create b
 		return failed
 	}
 	t, ok := b.topics.Get(name)
-	if !ok {
+	if !ok || b.logs.topic(name) == nil { // or it is being made, or could neither be made nor be taken back
 		if create && !b.mayCreate(c, name) {
 			failed.ErrorCode = errTopicAuthorization
 			return failed

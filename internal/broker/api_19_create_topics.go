@@ -90,6 +90,9 @@ func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, vali
 	t := topics.Topic{Name: asked.Topic, Partitions: asked.NumPartitions, Configs: make(map[string]string, len(asked.Configs))}
 	// The order decides which of several mistakes is named: Apache Kafka's is name, configurations, partitions and replicas.
 	err := b.topics.Check(t.Name)
+	if errors.Is(err, topics.ErrExists) && b.logs.topic(t.Name) == nil {
+		err = nil // it is being made, or could neither be made nor be taken back: createTopic finds out
+	}
 	if err == nil && internalTopic(t.Name) {
 		err = fmt.Errorf("%w: %s is internal", topics.ErrName, t.Name)
 	}

@@ -27,6 +27,9 @@ func (b *Broker) createTopic(t topics.Topic) (topics.Topic, error) {
 	}
 	b.changing.Lock()
 	defer b.changing.Unlock()
+	if err := errors.Join(b.dropHalfMade(t.Name), b.endDeletions(t.Name)); err != nil {
+		return topics.Topic{}, err
+	}
 	if err := b.topics.Check(t.Name); err != nil {
 		return topics.Topic{}, err
 	}
@@ -39,11 +42,36 @@ func (b *Broker) createTopic(t topics.Topic) (topics.Topic, error) {
 	}
 	tl, err := b.openTopic(&t, nil, checkpoints{})
 	if err != nil {
-		return topics.Topic{}, errors.Join(err, b.dropTopic(t.Name, tl))
+		return topics.Topic{}, errors.Join(err, b.dropTopic(t.Name, func() *topicLogs { return tl }))
 	}
 	b.logs.put(t.Name, tl)
 	b.log.Info("topic created", "topic", t.Name, "id", t.ID.String(), "partitions", t.Partitions)
 	return t, nil
+}
+
+// dropHalfMade takes away what is left of a topic that could neither be made nor be taken back: it is registered and has no logs. b.changing is held.
+func (b *Broker) dropHalfMade(name string) error {
+	if _, registered := b.topics.Get(name); !registered || b.logs.topic(name) != nil {
+		return nil
+	}
+	return b.dropTopic(name, func() *topicLogs { return nil })
+}
+
+// endDeletions removes the folders of topics of this name that are deleted and could not be removed then. b.changing is held.
+func (b *Broker) endDeletions(name string) error {
+	for _, t := range b.topics.Deleting() {
+		if t.Name != name {
+			continue
+		}
+		err := b.removeFolders(&t, 0)
+		if err == nil {
+			err = b.topics.Forget(t.ID)
+		}
+		if err != nil {
+			return fmt.Errorf("removing an earlier topic of this name: %w", err)
+		}
+	}
+	return nil
 }
 
 // ensureTopic gives the logs of an internal topic, which is made if it is not there.
@@ -55,37 +83,48 @@ func (b *Broker) ensureTopic(name string, partitions int32, configs map[string]s
 	if err != nil && !errors.Is(err, topics.ErrExists) {
 		return nil, fmt.Errorf("making internal topic %s: %w", name, err)
 	}
-	return b.logs.topic(name), nil
+	if tl := b.logs.topic(name); tl != nil {
+		return tl, nil
+	}
+	return nil, fmt.Errorf("making internal topic %s: %w", name, topics.ErrUnknown) // deleted at this moment
 }
 
 func (b *Broker) growTopic(name string, partitions int32) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	old := b.logs.topic(name)
-	if old == nil {
+	t, ok := b.topics.Get(name)
+	switch {
+	case old == nil || !ok:
 		return fmt.Errorf("%w: %s", topics.ErrUnknown, name)
+	case partitions <= t.Partitions: // somebody else was faster
+		return fmt.Errorf("%w: %s has %d partitions, %d would not be an increase", errNotMore, name, t.Partitions, partitions)
 	}
-	t, err := b.topics.SetPartitions(name, partitions)
-	if err != nil {
-		return err
+	// Opened first, then registered: partitions that are registered and cannot be opened would be told to clients. A crash in between leaves empty folders, which the next
+	// growth takes up.
+	grown := t
+	grown.Partitions = partitions
+	tl, err := b.openTopic(&grown, old, checkpoints{})
+	if err == nil {
+		_, err = b.topics.SetPartitions(name, partitions)
 	}
-	tl, err := b.openTopic(&t, old, checkpoints{})
 	if err != nil {
-		return errors.Join(err, b.shrinkBack(&t, tl.parts, len(old.parts)))
+		return errors.Join(err, b.shrinkBack(&grown, tl.parts, len(old.parts)))
 	}
 	b.logs.put(name, tl)
 	return nil
 }
 
+// errNotMore: a topic has as many partitions already.
+var errNotMore = errors.New("no increase")
+
 // shrinkBack takes away what a growth made that got stuck: partitions are found by their place, so there are all of them or none.
-func (b *Broker) shrinkBack(t *topics.Topic, parts []*partition, before int) error {
+func (b *Broker) shrinkBack(grown *topics.Topic, parts []*partition, before int) error {
 	var errs []error
 	for _, p := range parts[before:] {
 		errs = append(errs, p.log.Delete())
 	}
-	errs = append(errs, b.removeFolders(t, int32(before)))
-	_, err := b.topics.SetPartitions(t.Name, int32(before))
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, b.removeFolders(grown, int32(before)))...)
 }
 
 // removeFolders takes away what is left of a topic's partitions from one on: those that could not be opened. A folder that stayed would be taken for a topic of
@@ -106,14 +145,16 @@ func (b *Broker) deleteTopic(name string, id remotestorage.UUID) error {
 	if t, ok := b.topics.Get(name); ok && !id.IsZero() && t.ID != id {
 		return fmt.Errorf("%w: %s has another id", topics.ErrUnknown, name)
 	}
-	return b.dropTopic(name, b.logs.take(name))
+	return b.dropTopic(name, func() *topicLogs { return b.logs.take(name) })
 }
 
-func (b *Broker) dropTopic(name string, tl *topicLogs) error {
+// dropTopic takes the logs away once the deletion is written down: if it cannot be, the topic is as it was.
+func (b *Broker) dropTopic(name string, take func() *topicLogs) error {
 	t, err := b.topics.Delete(name)
 	if err != nil {
 		return err
 	}
+	tl := take()
 	var errs []error
 	var tps []remotestorage.TopicIDPartition
 	if tl != nil {
@@ -137,11 +178,13 @@ func (b *Broker) dropTopic(name string, tl *topicLogs) error {
 		b.log.Error("removing the logs of a deleted topic", "topic", name, "err", err)
 		return nil
 	}
-	err = b.topics.Forget(t.ID)
+	if err := b.topics.Forget(t.ID); err != nil {
+		b.log.Error("the next start ends the deletion of a topic", "topic", name, "err", err)
+	}
 	if b.remote != nil {
 		b.remote.deleteTopic(tps)
 	}
-	return err
+	return nil
 }
 
 // setTopicConfigs replaces a topic's overrides: judged, made durable, then in force.

@@ -64,6 +64,8 @@ func topicError(err error) int16 {
 		return errTopicAlreadyExists
 	case errors.Is(err, topics.ErrUnknown):
 		return errUnknownTopicOrPartition
+	case errors.Is(err, errNotMore):
+		return errInvalidPartitions
 	case errors.Is(err, topics.ErrName), errors.Is(err, topics.ErrCollision):
 		return errInvalidTopic
 	case errors.Is(err, config.ErrUnknownKey), errors.Is(err, config.ErrInvalidValue):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	iofs "io/fs"
 	"maps"
 	"strings"
 
@@ -40,7 +41,7 @@ func Open(fs vfs.FS, dir string) (*Registry, error) {
 	if err := atomicfile.SyncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, err
 	}
-	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}}
+	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}, left: map[remotestorage.UUID]bool{}}
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("listing topic registry %s: %w", dir, err)
@@ -203,11 +204,14 @@ func (r *Registry) Delete(name string) (Topic, error) {
 	if err := r.save(&t, true); err != nil {
 		return Topic{}, err
 	}
-	if err := r.remove(t.Name + suffix); err != nil {
-		return Topic{}, err
-	}
+	// From here on the topic is gone, whatever becomes of its own file: Open would finish the deletion, and to say that it has failed would let the topic be written to
+	// until then.
+	rerr := r.remove(t.Name + suffix)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if rerr != nil {
+		r.left[t.ID] = true
+	}
 	delete(r.byName, name)
 	delete(r.byID, t.ID)
 	r.version++
@@ -220,10 +224,16 @@ func (r *Registry) Forget(id remotestorage.UUID) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	r.mu.RLock()
-	t := r.deleting[id]
+	t, left := r.deleting[id], r.left[id]
+	own := t != nil && left && r.byName[t.Name] == nil // else a later topic of the name has taken the file
 	r.mu.RUnlock()
 	if t == nil {
 		return nil
+	}
+	if own {
+		if err := r.remove(t.Name + suffix); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			return err // without the mark the file would bring the topic back
+		}
 	}
 	if err := r.remove(deletingName(id)); err != nil {
 		return err
@@ -231,6 +241,7 @@ func (r *Registry) Forget(id remotestorage.UUID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.deleting, id)
+	delete(r.left, id)
 	return nil
 }
 

@@ -52,7 +52,8 @@ type Registry struct {
 	byName   map[string]*Topic
 	byID     map[remotestorage.UUID]*Topic
 	deleting map[remotestorage.UUID]*Topic
-	version  int64 // of byName, but for configurations
+	left     map[remotestorage.UUID]bool // of those in deleting: the topic's own file could not be removed yet
+	version  int64                       // of byName, but for configurations
 }
 
 // CheckName applies Kafka's rules for topic names.
