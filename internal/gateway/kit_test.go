@@ -192,3 +192,6 @@ func startKafka(t testing.TB, o clustertest.Options) *clustertest.Cluster {
 
 // noBrokers is for brokers of tests that do not tell of themselves.
 func noBrokers(context.Context) ([]Broker, error) { return nil, nil }
+
+// quiet is for tests that make the gateway say the same thousands of times.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
