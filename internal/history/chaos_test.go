@@ -35,7 +35,7 @@ func TestChaos(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := dialOptions{
 				Shared: true, MemoryBudget: 192 << 10, ChunkBytes: 64 << 10, Patience: 20 * time.Millisecond, Fallback: 50 * time.Millisecond,
-				RemoteFetchMaxWait: 200 * time.Millisecond, RangeTimeout: 50 * time.Millisecond,
+				RemoteFetchMaxWait: time.Second, RangeTimeout: 300 * time.Millisecond,
 				Logger: slog.New(slog.DiscardHandler), Change: func(o *Options) { o.Stream, o.MaxFallbacks = tt.stream, 3 },
 			}
 			b := newFakeBroker(t)
@@ -183,6 +183,9 @@ type chaotic struct {
 
 func (c *chaotic) connect() {
 	c.conn = dialRaw(c.t, c.d, c.b)
+	if err := c.conn.conn.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
+		c.t.Error(err)
+	}
 	c.version = []int16{4, 11, 12, 17, 18}[c.rng.IntN(5)]
 	c.session = new(session.Client)
 	c.next = make(map[int32]int64)
@@ -220,7 +223,7 @@ func (c *chaotic) readAll() {
 	if c.conn == nil {
 		c.connect()
 	}
-	for deadline := time.Now().Add(time.Minute); !c.t.Failed(); {
+	for deadline := time.Now().Add(3 * time.Minute); !c.t.Failed(); {
 		var left []*fakePart
 		for _, p := range c.topic.parts {
 			if c.next[p.n] < p.hw {
@@ -261,7 +264,7 @@ func (c *chaotic) fetch(wait time.Duration, committed bool, parts []*fakePart) {
 	began := time.Now()
 	c.conn.send(req)
 	resp := c.conn.receive(req).(*kmsg.FetchResponse)
-	if took := time.Since(began); took > wait+15*time.Second {
+	if took := time.Since(began); took > wait+30*time.Second {
 		c.t.Errorf("a fetch of %v took %v", wait, took)
 	}
 	if !c.session.Answer(resp) {

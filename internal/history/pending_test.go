@@ -186,7 +186,7 @@ func TestALogThatEndsBeforeTheReader(t *testing.T) {
 		b.set(func() { b.topics = []*fakeTopic{anew} })
 		b.append(anew.parts[0], batchOf(0, 0, 10, 1000))
 		want := map[int16]int16{12: 1, 17: 3}[version] // out of range, or no such topic
-		for next, deadline := int64(100), time.Now().Add(20*time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for next, deadline := int64(100), time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 			r := c.fetch(version, time.Second, at(old, next))[0]
 			if r.ErrorCode == want {
 				break
