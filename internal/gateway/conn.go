@@ -180,7 +180,7 @@ func (c *conn) carry() error {
 	return err
 }
 
-// reset lets the client's connection end as that to a machine without a broker. A connection that is closed in order before its first answer is a server of another kind to some
+// reset lets the client's connection end as that to a machine without a broker, before anything was said. A connection that is closed in order before its first answer is a server of another kind to some
 // clients, who tell their user instead of trying again.
 func (c *conn) reset() {
 	nc := c.nc
@@ -189,8 +189,8 @@ func (c *conn) reset() {
 	}
 	if t, ok := nc.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
-		_ = t.Close()
 	}
+	_ = nc.Close() // nothing was said yet
 }
 
 // handshake speaks TLS with the client, if it is to be spoken.

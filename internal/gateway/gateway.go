@@ -49,6 +49,7 @@ type Gateway struct {
 	listeners map[int32]*listener
 	conns     map[*conn]struct{}
 	reached   bool // the cluster has answered, in whatever way
+	lost      loss
 	closed    bool
 }
 
@@ -69,6 +70,7 @@ func New(o Options) (*Gateway, error) {
 	g := &Gateway{opts: o, log: o.Logger, ports: p, listeners: make(map[int32]*listener), conns: make(map[*conn]struct{}), notes: notes{last: make(map[string]time.Time)},
 		ways: newWays()}
 	g.nodes.brokers = make(map[int32]Broker)
+	g.lost.patience = lossPatience
 	g.principals.known = make(map[string]*usage)
 	g.policy.Store(&o.Policy)
 	g.metrics = newMetrics(o.Registerer, g)
@@ -165,8 +167,36 @@ func (g *Gateway) Healthy() error {
 		return loop
 	case !g.reached:
 		return errors.New("no broker has answered yet")
+	case g.lost.err != nil && time.Since(g.lost.since) > g.lost.patience:
+		return fmt.Errorf("no broker can be reached since %s: %w", g.lost.since.UTC().Format(time.RFC3339), g.lost.err)
 	}
 	return nil
+}
+
+// loss is the state of a cluster that was there and cannot be reached any more. A while without it is a restart, of the cluster or of what is in between.
+type loss struct {
+	patience time.Duration
+	since    time.Time
+	err      error // nil: it can be reached
+}
+
+const lossPatience = 30 * time.Second
+
+// answered notes that the cluster has answered.
+func (g *Gateway) answered() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reached, g.lost.err = true, nil
+}
+
+// dialled notes whether any broker could be connected to.
+func (g *Gateway) dialled(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil && g.lost.err == nil {
+		g.lost.since = time.Now()
+	}
+	g.lost.err = err
 }
 
 // Close drains: nobody new is taken, connections finish what they owe and end. When ctx ends the rest is cut. It waits until nothing of the gateway runs.

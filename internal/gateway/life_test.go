@@ -6,7 +6,9 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,4 +217,59 @@ func TestHealth(t *testing.T) {
 	if !errors.Is(g.Healthy(), ErrClosed) {
 		t.Errorf("closed: %v", g.Healthy())
 	}
+}
+
+// A cluster that was there and is gone is told after a while, and so is that it is back. That the gateway is told nothing, or that one broker of several is away, is no such thing.
+func TestHealthOfAClusterThatGoes(t *testing.T) {
+	one, two := oneBroker(t, nil, 1), oneBroker(t, nil, 2)
+	var mu sync.Mutex
+	var refused error
+	var asked atomic.Int64
+	both := func(context.Context) ([]Broker, error) {
+		asked.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		nc, err := net.Dial("tcp", one.addr())
+		if err == nil {
+			err = errors.Join(refused, nc.Close())
+		}
+		return []Broker{{1, "127.0.0.1", one.port()}, {2, "127.0.0.1", two.port()}}, err
+	}
+	g := newGateway(t, Options{Upstream: []string{one.addr()}, PollInterval: 10 * time.Millisecond, Brokers: both, Logger: quiet()})
+	g.lost.patience = 50 * time.Millisecond
+	if err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	polls := func(n int) { // so many have come and gone
+		t.Helper()
+		for range n {
+			before := asked.Load()
+			eventually(t, "a poll", func() bool { return asked.Load() > before })
+		}
+	}
+	stays := func(what string) {
+		t.Helper()
+		polls(20)
+		if err := g.Healthy(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	stays("a cluster that is there")
+	mu.Lock()
+	refused = errors.New("SASL authentication failed")
+	mu.Unlock()
+	stays("a principal that is refused")
+	one.stop()
+	stays("the broker that was configured is away")
+	two.stop()
+	eventually(t, "word that no broker is there", func() bool { return g.Healthy() != nil })
+	if err := g.Healthy(); !strings.Contains(err.Error(), "no broker can be reached since") || !strings.Contains(err.Error(), two.addr()) {
+		t.Error(err)
+	}
+	l, err := net.Listen("tcp", one.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	eventually(t, "the cluster to be back", func() bool { return g.Healthy() == nil })
 }

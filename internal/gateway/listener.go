@@ -101,7 +101,14 @@ func (g *Gateway) accept(l *listener) {
 			return
 		}
 		// Out of descriptors, most likely: the clients that are there go on, and some will leave.
-		g.log.Error("accepting a connection", "err", err)
+		reason := "accept"
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			reason = "descriptors"
+		}
+		g.metrics.limit(reason)
+		if g.notes.due(reason) {
+			g.log.Error("no connection can be accepted; clients wait", "err", err, "connections", g.connections(), "see", "ulimit -n: each takes two descriptors; max.connections")
+		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-g.ctx.Done():
@@ -123,7 +130,7 @@ func (g *Gateway) admit(l *listener, nc net.Conn) {
 				g.log.Warn("connections are refused", "peer", c.peer, "max.connections", g.opts.MaxConnections)
 			}
 		}
-		_ = nc.Close() // nothing was said yet
+		c.reset()
 		return
 	}
 	g.conns[c] = struct{}{}

@@ -81,29 +81,34 @@ func (g *Gateway) reopen() {
 
 // ask asks the cluster for its brokers.
 func (g *Gateway) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*g.opts.DialTimeout)
+	limited, cancel := context.WithTimeout(ctx, 2*g.opts.DialTimeout)
 	defer cancel()
 	list := g.listBrokers
 	if g.opts.Brokers != nil {
 		list = g.opts.Brokers
 	}
-	brokers, err := list(ctx)
+	brokers, err := list(limited)
 	switch {
 	case errors.Is(err, errUnasked):
-		g.reach() // to hang up is an answer
+		g.answered() // to hang up is an answer
 		return err
 	case err != nil:
+		g.tryDialling(ctx)
 		return err
 	}
 	g.learned(brokers)
 	return nil
 }
 
-// reach notes that the cluster is there.
-func (g *Gateway) reach() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.reached = true
+// tryDialling finds out whether clients can be carried to any broker: that the gateway is told nothing may be its own principal's trouble.
+func (g *Gateway) tryDialling(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*g.opts.DialTimeout)
+	defer cancel()
+	l, err := g.dialAny(ctx)
+	if err == nil {
+		_ = l.Close() // nothing was said
+	}
+	g.dialled(err)
 }
 
 // listBrokers asks any broker, without authentication.
@@ -169,7 +174,7 @@ func (l *link) askError(err error) error {
 // any goroutine.
 func (g *Gateway) learned(brokers []Broker) {
 	came, moved := g.nodes.learn(brokers)
-	g.reach()
+	g.answered()
 	for _, id := range came {
 		b, _ := g.nodes.find(id)
 		g.log.Info("broker", "id", id, "address", b.addr())
