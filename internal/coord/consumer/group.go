@@ -144,24 +144,13 @@ func (g *Group) Tombstones() []group.Record { return members.Encode(g.id, g.buri
 
 // burial are the records that end the group, in Kafka's order.
 func (g *Group) burial() []record {
-	var out []record
-	for _, m := range g.List() {
-		out = append(out, currentType.Of(m.ID, nil))
-	}
-	for _, m := range g.List() {
-		out = append(out, targetType.Of(m.ID, nil))
-	}
-	out = append(out, assignmentType.Of("", nil))
-	for _, m := range g.List() {
-		out = append(out, memberType.Of(m.ID, nil))
-	}
-	for _, regex := range sortedKeys(g.regexes) {
-		out = append(out, regexType.Of(regex, nil))
-	}
+	out := append(members.Tombstones(g.IDs(), currentType, targetType), assignmentType.Of("", nil))
+	out = append(out, members.Tombstones(g.IDs(), memberType)...)
+	out = append(out, members.Tombstones(sortedKeys(g.regexes), regexType)...)
 	return append(out, metadataType.Of("", nil), epochType.Of("", nil))
 }
 
 // burialOf are the records that end a member.
 func burialOf(id string) []record {
-	return []record{currentType.Of(id, nil), targetType.Of(id, nil), memberType.Of(id, nil)}
+	return members.Tombstones([]string{id}, currentType, targetType, memberType)
 }

@@ -236,8 +236,8 @@ func (w *world) holdReplay() {
 		}
 		w.rt.Fatalf("replayed as %T", again.Kind())
 	}
-	if h.reached != g.reached || h.Assignment != g.Assignment || !slices.Equal(ids(h), ids(g)) {
-		w.rt.Fatalf("replayed: epoch %d of %d, assignment %d of %d, members %v of %v", h.epoch, g.epoch, h.Assignment.Epoch, g.Assignment.Epoch, ids(h), ids(g))
+	if h.reached != g.reached || h.Assignment != g.Assignment || !slices.Equal(h.IDs(), g.IDs()) {
+		w.rt.Fatalf("replayed: epoch %d of %d, assignment %d of %d, members %v of %v", h.epoch, g.epoch, h.Assignment.Epoch, g.Assignment.Epoch, h.IDs(), g.IDs())
 	}
 	for _, m := range g.List() {
 		if n := h.Get(m.ID); !n.sameMetadata(m) || !n.Standing.Equal(&m.Standing) || !sameTarget(h.target[m.ID], g.target[m.ID]) {
@@ -390,11 +390,4 @@ func BenchmarkHeartbeat(b *testing.B) {
 		r.Of.Step(r.Now, c)
 		r.Of.Deadline()
 	}
-}
-
-func ids(g *Group) (out []string) {
-	for _, m := range g.List() {
-		out = append(out, m.ID)
-	}
-	return out
 }

@@ -62,25 +62,33 @@ func TestStaticMembers(t *testing.T) {
 	r.inState(PreparingRebalance)
 }
 
-func TestStaticMemberAwayKeepsItsPlace(t *testing.T) {
+// patient is an instance whose session is much longer than a rebalance.
+func patient(instance string) func(*Join) {
+	return func(j *Join) { j.InstanceID, j.Session, j.Rebalance = instance, time.Minute, 5*time.Second }
+}
+
+// newPatient is a group of two of them that are to ask for what they are assigned.
+func newPatient(t *testing.T) *rig {
 	r := newRig(t)
 	r.cfg.InitialDelay = time.Second
-	long := func(instance string) func(*Join) {
-		return func(j *Join) { j.InstanceID, j.Session, j.Rebalance = instance, time.Minute, 5*time.Second }
-	}
-	r.joinNew("a", long("a"))
-	r.joinNew("b", long("b"))
+	r.joinNew("a", patient("a"))
+	r.joinNew("b", patient("b"))
 	r.pass(2 * time.Second)
+	return r
+}
+
+func TestStaticMemberAwayKeepsItsPlace(t *testing.T) {
+	r := newPatient(t)
 	r.sync("b", nil)
 	r.sync("a", map[string][]byte{"a": []byte("A"), "b": []byte("B")})
-	ja := r.rejoin("a", long("a"))
+	ja := r.rejoin("a", patient("a"))
 	r.pass(5 * time.Second) // b is silent: the join phase ends without it, it keeps its place
 	if got := r.joined(ja); len(got.Members) != 2 {
 		t.Fatalf("got %+v", got)
 	}
 	r.sync("a", map[string][]byte{"a": []byte("A2"), "b": []byte("B2")})
 	r.inState(Stable)
-	if got := r.joined(r.joinNew("b2", long("b"))); got.Generation != 2 {
+	if got := r.joined(r.joinNew("b2", patient("b"))); got.Generation != 2 {
 		t.Errorf("got %+v", got)
 	}
 	if s := r.got[r.sync("b2", nil)].(SyncResult); string(s.Assignment) != "B2" {
@@ -90,16 +98,9 @@ func TestStaticMemberAwayKeepsItsPlace(t *testing.T) {
 
 // A static member that has not asked for its assignment is not given up for that once the next rebalance has gone by without it.
 func TestStaticMemberAwayIsNotAskedToSync(t *testing.T) {
-	r := newRig(t)
-	r.cfg.InitialDelay = time.Second
-	long := func(instance string) func(*Join) {
-		return func(j *Join) { j.InstanceID, j.Session, j.Rebalance = instance, time.Minute, 5*time.Second }
-	}
-	r.joinNew("a", long("a"))
-	r.joinNew("b", long("b"))
-	r.pass(2 * time.Second)
+	r := newPatient(t)
 	r.sync("a", map[string][]byte{"a": []byte("A"), "b": []byte("B")})
-	ja := r.rejoin("a", long("a"))
+	ja := r.rejoin("a", patient("a"))
 	r.pass(5 * time.Second)
 	r.joined(ja)
 	r.sync("a", map[string][]byte{"a": []byte("A"), "b": []byte("B")})

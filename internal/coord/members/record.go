@@ -92,6 +92,16 @@ func Encode[G group.Kind](groupID string, records []Record[G]) []group.Record {
 	return out
 }
 
+// Tombstones are those of all names, type after type.
+func Tombstones[G group.Kind](names []string, types ...recordType[G]) (out []Record[G]) {
+	for _, t := range types {
+		for _, name := range names {
+			out = append(out, t.tombstone(name))
+		}
+	}
+	return out
+}
+
 // Set gives a variable another value.
 func Set[V any](at *V, v V) (undo func()) {
 	before := *at

@@ -68,6 +68,9 @@ func (r *Roster[M, H]) Get(id string) M { return r.members[id] }
 // Instance is the member that has an instance id, nil if none has.
 func (r *Roster[M, H]) Instance(instance string) M { return r.members[r.static[instance]] }
 
+// IDs are the ids of the members, in the order of joining.
+func (r *Roster[M, H]) IDs() []string { return slices.Clone(r.order) }
+
 // List are the members in the order of joining.
 func (r *Roster[M, H]) List() []M {
 	out := make([]M, 0, len(r.order))

@@ -54,7 +54,7 @@ func (g *Group) Tombstones() []group.Record {
 
 // burialOf are the records that end a member.
 func burialOf(id string) []record {
-	return []record{currentType.Of(id, nil), targetType.Of(id, nil), memberType.Of(id, nil)}
+	return members.Tombstones([]string{id}, currentType, targetType, memberType)
 }
 
 func appendMember(b []byte, m *Member) []byte {

@@ -145,23 +145,14 @@ func (g *Group) since(m *Member, o *group.OffsetOf) (what string, epoch int32, e
 
 // Tombstones take all that is kept of the group out of the log.
 func (g *Group) Tombstones() []group.Record {
-	var all []record
-	for _, m := range g.List() {
-		all = append(all, currentType.Of(m.ID, nil))
-	}
-	for _, m := range g.List() {
-		all = append(all, targetType.Of(m.ID, nil))
-	}
-	all = append(all, assignmentType.Of("", nil))
-	for _, m := range g.List() {
-		all = append(all, memberType.Of(m.ID, nil))
-	}
+	all := append(members.Tombstones(g.IDs(), currentType, targetType), assignmentType.Of("", nil))
+	all = append(all, members.Tombstones(g.IDs(), memberType)...)
 	return members.Encode(g.id, append(all, metadataType.Of("", nil), topologyType.Of("", nil)))
 }
 
 // burialOf are the records that end a member.
 func burialOf(id string) []record {
-	return []record{currentType.Of(id, nil), targetType.Of(id, nil), memberType.Of(id, nil)}
+	return members.Tombstones([]string{id}, currentType, targetType, memberType)
 }
 
 // sortedPairs are the pairs of a map in the order of their keys.
