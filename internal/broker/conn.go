@@ -146,7 +146,7 @@ func (c *conn) end() {
 	c.cancel()
 	c.nc.Close()
 	if c.failed != nil {
-		c.srv.log.Warn("connection closed", "peer", c.peer, "listener", c.door.name, "client", c.clientID, "reason", c.failed)
+		c.srv.warn("connection closed", "peer", c.peer, "listener", c.door.name, "client", c.clientID, "reason", c.failed)
 	}
 }
 

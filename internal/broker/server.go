@@ -43,6 +43,7 @@ type server struct {
 
 	ids        atomic.Uint64
 	turnedAway atomic.Int32
+	lines      connLines
 
 	ctx    context.Context // ends when the server closes
 	cancel context.CancelFunc
@@ -113,7 +114,7 @@ func (s *server) admit(nc net.Conn, d *door) {
 		s.mu.Unlock()
 		nc.Close()
 		if key != "" {
-			s.log.Warn("connection refused", "peer", c.peer, key, limit)
+			s.warn("connection refused", "peer", c.peer, key, limit)
 		}
 		return
 	}

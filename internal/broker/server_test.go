@@ -397,3 +397,35 @@ func FuzzConnection(f *testing.F) {
 		s.close()
 	})
 }
+
+// TestConnectionLinesAreBounded: whoever makes thousands of connections that are refused, or closed for what they send, gets a few lines of the log; how many are left out is
+// said.
+func TestConnectionLinesAreBounded(t *testing.T) {
+	l := defaultLimits()
+	l.connections = 1
+	s := serveTable(t, l, on(0, 9, answerMetadata))
+	first := s.dial(t)
+	first.Write(metadataFrame(1))
+	readCorrelation(t, first)
+	const n = 600
+	for range n {
+		c := s.dial(t)
+		c.Read(make([]byte, 1))
+		c.Close()
+	}
+	lines := len(s.logs.lines())
+	if lines < connLinesAtOnce || lines > n/2 {
+		t.Errorf("%d lines for %d connections", lines, n)
+	}
+	var bounded connLines
+	now := time.Unix(1_800_000_000, 0)
+	for range connLinesAtOnce + 70 {
+		bounded.take(now)
+	}
+	if left, ok := bounded.take(now.Add(time.Second)); !ok || left != 70 {
+		t.Errorf("a second later: %v, %d left out", ok, left)
+	}
+	if left, ok := bounded.take(now.Add(-time.Hour)); !ok || left != 0 {
+		t.Errorf("after the clock was put back: %v, %d left out", ok, left)
+	}
+}
