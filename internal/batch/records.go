@@ -188,8 +188,11 @@ func AppendRecord(dst []byte, r *Record, attributes int8, timestampDelta int64, 
 	return append(dst, r.Raw[r.keyAt:]...)
 }
 
-// RecordSize is how long AppendRecord makes a record of these deltas.
-func RecordSize(r *Record, timestampDelta int64, offsetDelta int32) int {
+// RecordSize is how long a record is as AppendRecord makes it.
+func RecordSize(r *Record, attributes int8, timestampDelta int64, offsetDelta int32) int {
+	if timestampDelta == r.TimestampDelta && offsetDelta == r.OffsetDelta && attributes == r.Attributes {
+		return len(r.Raw)
+	}
 	body := 1 + varintSize(timestampDelta) + varintSize(int64(offsetDelta)) + len(r.Raw) - int(r.keyAt)
 	return varintSize(int64(body)) + body
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
@@ -44,30 +43,44 @@ func (z *lazy) get() (*zstd.Decoder, error) {
 	return z.d, z.err
 }
 
-// Decode appends the decompressed src to dst, whose capacity is all the memory that it takes for that: more is ErrTooLarge. For None it gives src itself.
-func (c *Coders) Decode(dst []byte, codec int8, src []byte) ([]byte, error) {
+// Decode appends the decompressed src to dst, whose capacity is all the memory that it takes for that: what Room says does. More than limit bytes, or more than
+// there is room for, are ErrTooLarge. For None it gives src itself.
+func (c *Coders) Decode(dst []byte, codec int8, src []byte, limit int64) ([]byte, error) {
+	start := len(dst)
+	out, err := c.decode(dst, codec, src, min(limit, int64(cap(dst)-start)))
+	if err == nil && codec != None && int64(len(out)-start) > limit {
+		return dst, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+	}
+	return out, err
+}
+
+func (c *Coders) decode(dst []byte, codec int8, src []byte, limit int64) ([]byte, error) {
 	switch codec {
 	case None:
 		return src, nil
 	case Snappy:
-		return decodeSnappy(dst, src, cap(dst)-len(dst))
+		return decodeSnappy(dst, src, int(limit))
 	case Gzip, LZ4:
 		return c.decodeStream(dst, codec, src)
 	case Zstd:
-		z, err := c.unzstd.get()
-		if err != nil {
-			return dst, fmt.Errorf("starting zstd: %w", err)
-		}
-		dst, err = z.DecodeAll(src, dst)
-		if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-			return dst, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, cap(dst))
-		}
-		if err != nil {
-			return dst, fmt.Errorf("%w: zstd: %w", ErrCorrupt, err)
-		}
-		return dst, nil
+		return c.decodeZstd(dst, src)
 	}
 	return dst, fmt.Errorf("%w: %d", ErrUnknown, codec)
+}
+
+// decodeZstd decodes only what there is room for whatever it turns out to be: the library does not tell a block that does not fit from one that is damaged.
+func (c *Coders) decodeZstd(dst, src []byte) ([]byte, error) {
+	if most := zstdMost(src); most > int64(cap(dst)-len(dst)) {
+		return dst, fmt.Errorf("%w: up to %d bytes", ErrTooLarge, most)
+	}
+	z, err := c.unzstd.get()
+	if err != nil {
+		return dst, fmt.Errorf("starting zstd: %w", err)
+	}
+	if dst, err = z.DecodeAll(src, dst); err != nil {
+		return dst, fmt.Errorf("%w: zstd: %w", ErrCorrupt, err)
+	}
+	return dst, nil
 }
 
 func (c *Coders) decodeStream(dst []byte, codec int8, src []byte) ([]byte, error) {
@@ -159,24 +172,84 @@ func fill(dst []byte, r io.Reader) ([]byte, error) {
 	}
 }
 
-// SizeHint is what src says, or makes likely, that it is when decompressed. It is the sender's word: nothing to rely on, and at least 0.
-func SizeHint(codec int8, src []byte) int64 {
+// Room is how much capacity Decode needs for src at the least, so that it can take what is at most limit bytes. With sure more would be of no use; else
+// it is a guess, and what turns out to be larger may be tried again with more. It is the sender's word, and no more than limit and a block of zstd.
+func Room(codec int8, src []byte, limit int64) (room int64, sure bool) {
 	switch codec {
 	case None:
-		return int64(len(src))
+		return 0, true
 	case Snappy:
-		return snappySize(src)
-	case Gzip:
-		if len(src) >= 4 {
-			return int64(binary.LittleEndian.Uint32(src[len(src)-4:]))
-		}
+		return min(limit, snappySize(src)), true
 	case Zstd:
+		return min(limit+zstdBlock, zstdMost(src)), true
+	}
+	guess := int64(len(src)) * usualRatio
+	if said := int64(0); codec == Gzip && len(src) >= 4 {
+		said = int64(binary.LittleEndian.Uint32(src[len(src)-4:]))
+		guess = min(said, int64(len(src))*gzipRatio)
+	}
+	return min(limit, max(guess, leastGuess)), false
+}
+
+const (
+	zstdBlock  = 128 << 10 // the most that a block of zstd grows to
+	gzipRatio  = 1032      // no deflated stream grows more
+	usualRatio = 8
+	leastGuess = 64 << 10
+)
+
+// zstdMost is the most that the frames in src can grow to: with a content size that, else what each block could be at most. Where a frame is damaged, and the
+// decoder will stop, it stops as well.
+func zstdMost(src []byte) (most int64) {
+	for len(src) > 0 {
 		var h zstd.Header
-		if err := h.Decode(src); err == nil && h.HasFCS && h.FrameContentSize < math.MaxInt64 {
-			return int64(h.FrameContentSize)
+		if h.Decode(src) != nil {
+			return most
+		}
+		at := int64(h.HeaderSize)
+		if h.Skippable {
+			at += int64(h.SkippableSize)
+		} else {
+			blocks, end := zstdBlocks(src, at)
+			if at = end; h.HasCheckSum {
+				at += 4
+			}
+			if h.HasFCS && h.FrameContentSize < uint64(blocks) {
+				blocks = int64(h.FrameContentSize)
+			}
+			most += blocks
+		}
+		if at >= int64(len(src)) {
+			return most
+		}
+		src = src[at:]
+	}
+	return most
+}
+
+// zstdBlocks is the most that a frame's blocks can grow to, and where they end. A block is 3 bytes, little endian (bit 0 says that it is the last, bits 1 and 2 its
+// kind, the rest its size), and its content.
+func zstdBlocks(src []byte, at int64) (most, end int64) {
+	for at+3 <= int64(len(src)) {
+		head := uint32(src[at]) | uint32(src[at+1])<<8 | uint32(src[at+2])<<16
+		size := int64(head >> 3)
+		at += 3
+		switch head >> 1 & 3 {
+		case 0: // as it is
+			most += size
+			at += size
+		case 1: // one byte, so many times
+			most += size
+			at++
+		default:
+			most += zstdBlock
+			at += size
+		}
+		if head&1 != 0 {
+			break
 		}
 	}
-	return 8 * int64(len(src))
+	return most, at
 }
 
 // snappySize is the sum of what the blocks say.

@@ -17,9 +17,8 @@ const (
 	maxOpened  = 128 << 20
 	// coderMemory is all that clients' batches which are open at the same time may take, of all logs that share one Files.
 	coderMemory = 512 << 20
-	// firstRoom is what a batch may grow to at the first try, however small it is, and firstRatio how often as large as it is.
-	firstRoom, firstRatio = 64 << 10, 64
-	moreRoom              = 8
+	// moreRoom is how often as much a batch gets at the next try.
+	moreRoom = 8
 )
 
 // coders open and close clients' batches for many logs, within bounds.
@@ -39,7 +38,8 @@ func (c *coders) take(n int64) (taken int64) {
 }
 
 // withRecords calls fn with the records of a client's batch, decompressed, for which it keeps the memory that they take, and extra besides. Of that so much
-// stays taken as fn returns. A compressed batch gets little room at first, and more if that does not do, because what it says of its size may be false.
+// stays taken as fn returns. What a compressed batch says of its size may be false: where it cannot be told it gets little room at first, and more if that does
+// not do.
 func (l *Log) withRecords(h *batch.Header, payload []byte, c *Config, extra int64, fn func(records []byte) (kept int64, err error)) error {
 	if h.Codec() == codec.None {
 		taken, kept := l.files.coders.take(extra), int64(0)
@@ -49,13 +49,14 @@ func (l *Log) withRecords(h *batch.Header, payload []byte, c *Config, extra int6
 		return err
 	}
 	limit := c.openedLimit(h)
-	first := max(firstRoom, min(int64(len(payload))*firstRatio, codec.SizeHint(h.Codec(), payload)))
-	for room := min(first, limit); ; room = min(room*moreRoom, limit) {
-		fits, err := l.tryRecords(h.Codec(), payload, room, extra, fn)
+	room, sure := codec.Room(h.Codec(), payload, limit)
+	for {
+		fits, err := l.tryRecords(h.Codec(), payload, limit, room, extra, fn)
 		switch {
 		case fits || err != nil:
 			return err
-		case room < limit:
+		case !sure && room < limit:
+			room = min(room*moreRoom, limit)
 		case limit < maxOpened:
 			return fmt.Errorf("%w: %d records grow above %d bytes, max.decompressed.message.bytes is %d", ErrInvalidRecord, h.NumRecords, limit, c.MaxRecordBytes)
 		default:
@@ -74,12 +75,12 @@ func (c *Config) openedLimit(h *batch.Header) int64 {
 }
 
 // tryRecords tells whether the records fit into room; fn is called only then.
-func (l *Log) tryRecords(c int8, payload []byte, room, extra int64, fn func(records []byte) (kept int64, err error)) (fits bool, err error) {
+func (l *Log) tryRecords(c int8, payload []byte, limit, room, extra int64, fn func(records []byte) (kept int64, err error)) (fits bool, err error) {
 	taken, kept := l.files.coders.take(bufferSize(room)+extra), int64(0)
 	defer func() { l.files.coders.memory.Release(taken - min(kept, taken)) }()
 	buf := l.files.buffers.get(int(room))
 	defer buf.release()
-	records, err := l.files.coders.Decode(buf.mem[:0:room], c, payload)
+	records, err := l.files.coders.Decode(buf.mem[:0:room], c, payload, limit)
 	switch {
 	case errors.Is(err, codec.ErrTooLarge):
 		return false, nil

@@ -108,11 +108,7 @@ func (w *rewriting) check(records []byte) error {
 			w.refused = err
 		}
 		w.inOrder = w.inOrder && r.Attributes == 0 && r.OffsetDelta == next && w.first == w.h.BaseTimestamp
-		if w.inOrder {
-			w.size += int64(len(r.Raw))
-		} else {
-			w.size += int64(batch.RecordSize(r, ts-w.first, next))
-		}
+		w.size += int64(batch.RecordSize(r, 0, ts-w.first, next))
 		w.largest = max(w.largest, ts)
 		next++
 		return nil
