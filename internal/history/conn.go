@@ -252,9 +252,8 @@ func (c *Conn) partition(k partKey) *partition {
 	return p
 }
 
-// sweep lists the partitions that are read directly, tells whether any is to be looked after, and drops those that the client has not asked for in a while: paused,
-// revoked or gone elsewhere.
-func (c *Conn) sweep() (direct []*partition, busy bool) {
+// sweep lists the partitions that are to be looked after, and drops those that the client has not asked for in a while: paused, revoked or gone elsewhere.
+func (c *Conn) sweep() (watched []*partition) {
 	now := time.Now()
 	c.watchMu.Lock()
 	c.swept = now
@@ -263,15 +262,13 @@ func (c *Conn) sweep() (direct []*partition, busy bool) {
 	defer c.mu.Unlock()
 	for k, p := range c.parts {
 		switch p.look(now) {
-		case stateDirect:
-			direct, busy = append(direct, p), true
-		case stateFallback:
-			busy = true
+		case stateDirect, stateFallback:
+			watched = append(watched, p)
 		case stateGone:
 			delete(c.parts, k)
 		}
 	}
-	return direct, busy
+	return watched
 }
 
 // sweepNowAndThen does it with a fetch where refresh does not run.

@@ -296,7 +296,7 @@ func (p *partition) read(limit, directLimit int, whole bool) wire.FetchPartition
 	defer p.mu.Unlock()
 	p.seen = time.Now()
 	if p.waits || p.finding != nil {
-		if tp, ok := p.c.h.topics.known(p.key); ok {
+		if tp, ok := p.c.h.topics.known(p.key); ok && p.mayReadLocked(tp) { // who may not read it is told nothing of it
 			p.freshenLocked(tp) // an answer without records is true all the same
 		}
 	}

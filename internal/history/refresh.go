@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 const (
@@ -40,11 +42,11 @@ func (c *Conn) refresh() {
 		case <-c.ctx.Done():
 			return
 		}
-		parts, busy := c.sweep()
-		if !busy && c.unwatched() {
-			return
-		}
+		parts := c.sweep()
 		if len(parts) == 0 {
+			if c.unwatched() {
+				return
+			}
 			n = -1 // the next that starts is told its log start by its location
 			continue
 		}
@@ -64,7 +66,7 @@ func (c *Conn) unwatched() bool {
 	c.watchMu.Lock()
 	c.watchingLocked(false)
 	c.watchMu.Unlock()
-	if _, busy := c.sweep(); !busy {
+	if len(c.sweep()) == 0 {
 		return true
 	}
 	c.watchMu.Lock()
@@ -74,18 +76,29 @@ func (c *Conn) unwatched() bool {
 	return was // another one began meanwhile
 }
 
-// refreshResolved keeps the resolver interested, and asks the cluster again whether the client may read what it reads.
+// refreshResolved keeps the resolver interested, and asks the cluster again whether the client may read what it reads, or is told of while it waits.
 func (c *Conn) refreshResolved(ctx context.Context, parts []*partition) {
 	topics := make(map[string]struct{})
 	for _, p := range parts {
-		p.mu.Lock()
-		if p.direct != nil {
-			topics[p.direct.tp.Topic] = struct{}{}
-			p.freshenLocked(p.direct.tp)
+		if tp, ok := p.interest(); ok {
+			topics[tp.Topic] = struct{}{}
 		}
-		p.mu.Unlock()
 	}
 	_ = c.access.ask(ctx, c.access.due(topics)...) // without an answer reading ends, when the last one is too old
+}
+
+// interest is the partition by its full name, if what the resolver knows of it goes into answers.
+func (p *partition) interest() (tp remotestorage.TopicIDPartition, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.direct != nil {
+		p.freshenLocked(p.direct.tp)
+		return p.direct.tp, true
+	}
+	if p.waits {
+		return p.c.h.topics.known(p.key)
+	}
+	return tp, false
 }
 
 func (c *Conn) refreshOnce(ctx context.Context, parts []*partition, start bool) {
