@@ -113,6 +113,18 @@ func checkpointKey(p *partition) logdir.TopicPartition {
 // partition is an open partition, or nil.
 func (b *Broker) partition(topic string, n int32) *partition { return b.logs.get(topic, n) }
 
+// partitionByID is a partition of the topic that has an id, or nil.
+func (b *Broker) partitionByID(id remotestorage.UUID, n int32) *partition {
+	t, ok := b.topics.ByID(id)
+	if !ok {
+		return nil
+	}
+	if p := b.partition(t.Name, n); p != nil && p.tp.TopicID == id {
+		return p
+	}
+	return nil
+}
+
 // epochOf is a partition's leader epoch, -1 if it is not open.
 func (b *Broker) epochOf(topic string, n int32) int32 {
 	if p := b.partition(topic, n); p != nil {

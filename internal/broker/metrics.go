@@ -26,6 +26,8 @@ type metrics struct {
 	denied       *prometheus.CounterVec
 	throttles    *prometheus.CounterVec
 	throttleTime *prometheus.CounterVec
+	letters      prometheus.Counter
+	lettersLost  prometheus.Counter
 	remoteFails  prometheus.Counter
 	remoteBytes  prometheus.Counter
 	remoteRanges *prometheus.CounterVec
@@ -54,6 +56,8 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			Help: "Requests and connections whose client was made to wait, by quota."}, []string{"quota"}),
 		throttleTime: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "throttle_seconds_total",
 			Help: "How long clients were made to wait, by quota."}, []string{"quota"}),
+		letters:     counter("dead_letters_total", "Records written to dead letter queues of share groups."),
+		lettersLost: counter("dead_letters_lost_total", "Records that were archived because they could not be written to the dead letter queue of their share group."),
 		remoteFails: counter("remote_read_failures_total", "Remote reads that ended with an error."),
 		remoteBytes: counter("remote_read_bytes_total", "Bytes read from the object store for fetches."),
 		remoteRanges: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rewind", Subsystem: "broker", Name: "remote_ranges_total",
@@ -62,7 +66,7 @@ func newMetrics(r prometheus.Registerer, b *Broker) *metrics {
 			Help: "What happened on the way of remote reads."}, []string{"event"}),
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.logins, m.denied, m.throttles, m.throttleTime, m.remoteFails, m.remoteBytes,
+		r.MustRegister(m.connections, m.requests, m.seconds, m.sentBytes, m.producedBy, m.fetchedBy, m.locations, m.logins, m.denied, m.throttles, m.throttleTime, m.letters, m.lettersLost, m.remoteFails, m.remoteBytes,
 			m.remoteRanges, m.remoteEvents)
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "broker", Name: "fetch_sessions",
 			Help: "Fetch sessions held."}, func() float64 {

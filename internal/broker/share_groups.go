@@ -16,22 +16,23 @@ import (
 )
 
 // shareService is what share groups (KIP-932) have besides their membership, which is the group coordinator's: sessions, the partitions that are being read,
-// and the states that are kept of them. It has a goroutine that ends acquisition locks, one for each coordinator of states, and short ones that make states
-// and release what members leave behind; close waits for all.
+// and the states that are kept of them. It has a goroutine that ends acquisition locks, one for each coordinator of states, and short ones that make states,
+// release what members leave behind, and write dead letters; close waits for all.
 type shareService struct {
 	b        *Broker
 	states   *shareStates
 	sessions *sharesession.Cache
 
-	ctx   context.Context
-	stop  context.CancelFunc
-	done  sync.WaitGroup
-	locks *lockClock
+	ctx     context.Context
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	locks   *lockClock
+	letters *deadLetters
 
 	mu     sync.Mutex
 	closed bool
 	parts  map[shareKey]*sharePartition
-	owners uint64 // how many share-partitions there have been
+	owners uint64 // of remote readers there have been
 }
 
 // shareKey names a partition as a group reads it.
@@ -52,6 +53,7 @@ func (b *Broker) openShares() {
 	s := &shareService{b: b, states: newShareStates(b.config, b.now, b.log), sessions: sharesession.New(func() int { return b.config().ShareSessions }),
 		locks: newLockClock(), parts: map[shareKey]*sharePartition{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.letters = newDeadLetters(s)
 	s.states.open(b)
 	s.done.Go(s.expire)
 	b.shares = s
@@ -260,9 +262,7 @@ func (s *shareService) dropPartition(sp *sharePartition) {
 	}
 	s.mu.Unlock()
 	sp.fence()
-	if s.b.remote != nil && s.b.remote.pool != nil {
-		s.b.remote.pool.Drop(sp.owner)
-	}
+	s.forgetOwner(sp.owner)
 }
 
 func (s *shareService) partitions() []*sharePartition {

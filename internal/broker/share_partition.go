@@ -39,6 +39,13 @@ type sharePartition struct {
 	writing        bool
 	waiters        []shareWaiter
 	persistFailure error
+	letters        []shareLetters // that wait for updates to be kept
+}
+
+// shareLetters go to the dead letter queue once the updates up to a number are kept.
+type shareLetters struct {
+	upTo    uint64
+	letters []sharepart.Letter
 }
 
 type shareWaiter struct {
@@ -49,14 +56,31 @@ type shareWaiter struct {
 // shareOwnerBit keeps the owners of remote readers apart from connections, whose ids are below.
 const shareOwnerBit = 1 << 63
 
+func (s *shareService) newOwnerLocked() uint64 {
+	s.owners++
+	return shareOwnerBit | s.owners
+}
+
+func (s *shareService) newOwner() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newOwnerLocked()
+}
+
+// forgetOwner ends the remote reads of an owner.
+func (s *shareService) forgetOwner(owner uint64) {
+	if s.b.remote != nil && s.b.remote.pool != nil {
+		s.b.remote.pool.Drop(owner)
+	}
+}
+
 // get takes a share-partition up, if it is not.
 func (s *shareService) get(ctx context.Context, k shareKey, p *partition) (*sharePartition, error) {
 	s.mu.Lock()
 	sp := s.parts[k]
 	mine := sp == nil
 	if mine {
-		s.owners++
-		sp = &sharePartition{s: s, key: k, p: p, owner: shareOwnerBit | s.owners, leaderEpoch: p.log.LeaderEpoch(), ready: make(chan struct{}), watchers: map[*func()]struct{}{}}
+		sp = &sharePartition{s: s, key: k, p: p, owner: s.newOwnerLocked(), leaderEpoch: p.log.LeaderEpoch(), ready: make(chan struct{}), watchers: map[*func()]struct{}{}}
 		s.parts[k] = sp
 	}
 	s.mu.Unlock()
@@ -95,8 +119,11 @@ func (sp *sharePartition) load(ctx context.Context) error {
 	for _, k := range st.Batches {
 		kept = append(kept, sharepart.StateBatch{First: k.First, Last: k.Last, State: sharepart.State(k.State), Count: k.Count})
 	}
-	sp.machine, err = sharepart.New(sp.config, start, kept)
-	return err
+	if sp.machine, err = sharepart.New(sp.config, start, kept); err != nil {
+		return err
+	}
+	sp.s.letters.post(sp.key, sp.machine.TakeLetters()) // of a start before this one, or of before it was forgotten
+	return nil
 }
 
 // setBack takes what is beyond the end of the log out of a state. The log lost its end with the power; what is written there now was never delivered, and must
@@ -123,7 +150,8 @@ func (sp *sharePartition) setBack(ctx context.Context, st *sharestate.State) err
 
 func (sp *sharePartition) config() sharepart.Config {
 	c := sp.s.b.groupConfigs(sp.key.group)
-	return sharepart.Config{MaxRecords: c.ShareLocks, DeliveryLimit: c.ShareDeliveries, Lock: c.ShareLockDuration, NoRenew: !c.ShareRenew}
+	return sharepart.Config{MaxRecords: c.ShareLocks, DeliveryLimit: c.ShareDeliveries, Lock: c.ShareLockDuration, NoRenew: !c.ShareRenew,
+		DeadLetters: c.DeadLetterTopic != "" && sp.s.b.features.level(featureShare) >= shareVersionOfLetters}
 }
 
 // shareReset is where a group begins in a partition of which nothing is kept.
@@ -168,7 +196,18 @@ func (sp *sharePartition) queueLocked() uint64 {
 		sp.pending = append(sp.pending, next)
 		sp.queued++
 	}
+	if letters := sp.machine.TakeLetters(); len(letters) > 0 {
+		sp.letters = append(sp.letters, shareLetters{sp.queued, letters})
+	}
 	return sp.queued
+}
+
+// postLocked lets letters go whose records are kept as being archived.
+func (sp *sharePartition) postLocked() {
+	for len(sp.letters) > 0 && sp.letters[0].upTo <= sp.kept {
+		sp.s.letters.post(sp.key, sp.letters[0].letters)
+		sp.letters = sp.letters[1:]
+	}
 }
 
 // flush waits until the updates up to a number are kept. Whoever finds nobody writing writes for all.
@@ -201,6 +240,7 @@ func (sp *sharePartition) flush(ctx context.Context, upTo uint64) error {
 		sp.mu.Lock()
 		if err == nil {
 			sp.kept = last
+			sp.postLocked()
 		} else {
 			sp.persistFailure = err
 		}

@@ -104,6 +104,8 @@ type Broker struct {
 	ConsumerGroups, ShareGroups, StreamsGroups                    GroupKind
 	ConsumerMigration                                             string
 	ShareSessions                                                 int
+	DeadLetterCreate                                              bool
+	DeadLetterPrefix                                              string
 	ShareStatePartitions, ShareStateSegmentBytes                  int32
 	ShareUpdatesPerSnapshot                                       int
 	ShareColdSnapshot, ShareStatePrune                            time.Duration

@@ -26,6 +26,14 @@ var groupBrokerKeys = slices.Concat(
 	kindKeys("streams", "streams groups", "2147483647", integer(32, 1, maxInt), func(b *Broker) *GroupKind { return &b.StreamsGroups }),
 	[]*Key{
 		{
+			Name: "errors.deadletterqueue.auto.create.topics.enable", Kind: Boolean, Default: "false", check: boolean, Dynamic: true, bind: func(b *Broker) any { return &b.DeadLetterCreate },
+			Doc: "Whether the dead letter queue of a share group is made when it is needed and not there.",
+		},
+		{
+			Name: "errors.deadletterqueue.topic.name.prefix", Kind: String, Default: "dlq.", check: anyText, Allowed: "any text, or none", Dynamic: true, bind: func(b *Broker) any { return &b.DeadLetterPrefix },
+			Doc: "What the name of a dead letter queue has to begin with.",
+		},
+		{
 			Name: "group.consumer.assignors", Kind: List, Default: "uniform,range", check: someOf("uniform", "range"), Allowed: "uniform, range, or both", bind: func(b *Broker) any { return &b.ConsumerGroups.Assignors },
 			Doc: "The assignors of the broker's side; the first is taken where the members do not say.",
 		},
@@ -132,7 +140,7 @@ var groupKeys = slices.SortedFunc(slices.Values([]*Key{
 	},
 	{
 		Name: "errors.deadletterqueue.copy.record.enable", Kind: Boolean, Default: "false", check: boolean,
-		Doc: "Whether the dead letter queue of a share group gets the record itself.",
+		Doc: "Whether the dead letter queue of a share group gets keys and values, and not only headers that say where the record is.",
 	},
 	{
 		Name: "errors.deadletterqueue.topic.name", Kind: String, Default: "", check: deadLetterTopic, Allowed: "empty, or a name that does not begin with `__`",

@@ -30,7 +30,7 @@ var topicKeys = []*Key{
 	{
 		Name: "compression.type", Kind: String, Default: "producer", check: oneOf("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), Allowed: "uncompressed, zstd, lz4, snappy, gzip or producer",
 		Synonyms: []Synonym{{"compression.type", 1}},
-		Doc:      "The codec that record batches are stored with. producer: the one that they came with. A batch that comes with another one is opened and compressed anew, which costs time and memory.",
+		Doc:      "The codec that record batches are stored with. producer: the one that they came with. A batch that comes with another one is opened and compressed anew, which costs time, and memory of which all topics together take 512 MiB at most.",
 	},
 	{
 		Name: "compression.zstd.level", Kind: Int, Default: "3", check: integer(32, -131072, 22), Allowed: "-131072 to 22",
@@ -44,7 +44,7 @@ var topicKeys = []*Key{
 	},
 	{
 		Name: "errors.deadletterqueue.group.enable", Kind: Boolean, Default: "false", check: boolean,
-		Doc: "Kept for Kafka's sake: there it lets share groups send what cannot be delivered to the topic, here such records are archived.",
+		Doc: "Whether the topic may be the dead letter queue of share groups.",
 	},
 	{
 		Name: "file.delete.delay.ms", Kind: Long, Default: "60000", check: integer(64, 0, maxLong), Allowed: "0 or more",

@@ -62,6 +62,7 @@ func (p *Partition) Acknowledge(now time.Time, member string, acks []Ack) error 
 	for i := range k.undo {
 		p.batches[i].merge()
 	}
+	p.letters = append(p.letters, k.letters...)
 	p.changed(k.states)
 	return nil
 }
@@ -74,6 +75,8 @@ type acknowledgement struct {
 	until  time.Time
 	undo   map[int]*batch
 	states []StateBatch
+	// letters of what it lets go to the dead letter queue
+	letters []Letter
 }
 
 func (k *acknowledgement) ack(a *Ack) error {
@@ -155,12 +158,17 @@ func (k *acknowledgement) one(r *run, t AckType) error {
 		r.until = k.until
 		return nil
 	case Accept:
-		r.become(Acknowledged, k.config.DeliveryLimit)
+		r.become(Acknowledged, &k.config)
 	case Giveup:
-		r.become(Available, k.config.DeliveryLimit)
-	default:
-		r.become(Archived, k.config.DeliveryLimit)
+		r.become(Available, &k.config)
+	case Reject:
+		r.become(k.config.undeliverable(), &k.config)
+	default: // there is no such record
+		r.become(Archived, &k.config)
 	}
 	k.states = append(k.states, r.kept())
+	if r.state == Archiving {
+		k.letters = append(k.letters, Letter{r.first, r.last, r.count, t == Reject})
+	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (p *Partition) archive(first, last int64, in State) (any bool) {
 		from, to := b.span(first, last)
 		for j := from; j < to; j++ {
 			if r := &b.runs[j]; r.state == in {
-				r.become(Archived, 0)
+				r.become(Archived, nil)
 				any = true
 				b.split = b.split || !whole
 			}

@@ -19,9 +19,9 @@ func (r *run) len() int64       { return r.last - r.first + 1 }
 func (r *run) kept() StateBatch { return StateBatch{r.first, r.last, r.state, r.count} }
 
 // become ends an acquisition. Records that were delivered as often as they may be do not become available again.
-func (r *run) become(s State, limit int) {
-	if s == Available && int(r.count) >= limit {
-		s = Archived
+func (r *run) become(s State, config *Config) {
+	if s == Available && int(r.count) >= config.DeliveryLimit {
+		s = config.undeliverable()
 	}
 	r.state, r.member, r.until = s, "", time.Time{}
 }

@@ -43,6 +43,8 @@ type world struct {
 	done      map[int64]string // records that were acknowledged or rejected, and the answer was sent
 	delivered map[int64]int    // since the last crash
 	ever      map[int64]int
+	mail      []Letter         // that are to go to the dead letter queue
+	dead      map[int64]Letter // that went there
 }
 
 type logBatch struct {
@@ -53,8 +55,8 @@ type logBatch struct {
 var key = sharestate.Key{Group: "g"}
 
 func newWorld(t *rapid.T) *world {
-	w := &world{T: t, now: base, members: map[string]map[int64]int16{}, done: map[int64]string{}, delivered: map[int64]int{}, ever: map[int64]int{}, locks: map[int64]time.Time{},
-		config: Config{MaxRecords: rapid.IntRange(5, 40).Draw(t, "in flight"), DeliveryLimit: rapid.IntRange(2, 6).Draw(t, "limit"), Lock: 30 * time.Second},
+	w := &world{T: t, now: base, members: map[string]map[int64]int16{}, done: map[int64]string{}, delivered: map[int64]int{}, ever: map[int64]int{}, locks: map[int64]time.Time{}, dead: map[int64]Letter{},
+		config: Config{MaxRecords: rapid.IntRange(5, 40).Draw(t, "in flight"), DeliveryLimit: rapid.IntRange(2, 6).Draw(t, "limit"), Lock: 30 * time.Second, DeadLetters: rapid.Bool().Draw(t, "dead letters")},
 		store:  sharestate.New(rapid.IntRange(1, 5).Draw(t, "updates per snapshot"))}
 	for _, m := range []string{"a", "b", "c"} {
 		w.members[m] = map[int64]int16{}
@@ -89,7 +91,7 @@ func (w *world) open() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.p = p
+	w.p, w.mail = p, p.TakeLetters()
 }
 
 func (w *world) keep() {
@@ -101,6 +103,22 @@ func (w *world) keep() {
 		r, err := w.store.Write(w.now, key, sharestate.Update{Epoch: 1, Start: u.Start, Complete: u.Complete, Batches: batches})
 		w.write(r, err)
 	}
+	w.mail = append(w.mail, w.p.TakeLetters()...)
+}
+
+// post writes some letters to the dead letter queue.
+func (w *world) post(n int) {
+	w.mail = rapid.Permutation(w.mail).Draw(w.T, "letters")
+	var ranges []Span
+	for _, l := range w.mail[:n] {
+		ranges = append(ranges, Span{l.First, l.Last})
+		for o := l.First; o <= l.Last; o++ {
+			w.dead[o] = l
+		}
+	}
+	w.mail = w.mail[n:]
+	w.p.Archive(ranges)
+	w.keep()
 }
 
 func (w *world) grow() {
@@ -135,6 +153,8 @@ func (w *world) any() {
 		w.wrong(member)
 	case 8, 9, 10, 11, 12:
 		w.fetch(member)
+	case 13:
+		w.post(rapid.IntRange(0, len(w.mail)).Draw(w.T, "posted"))
 	default:
 		w.answer(member)
 	}
@@ -377,8 +397,15 @@ func (w *world) judge() {
 		}
 	}
 	for o := range w.done {
-		if s, _, _, ok := p.Held(o); o >= p.start && (!ok || !s.terminal()) {
+		if s, _, _, ok := p.Held(o); o >= p.start && (!ok || !s.terminal() && s != Archiving) {
 			w.Fatalf("record %d is done, and in state %d", o, s)
+		}
+	}
+	for o := p.start; o <= p.end; o++ {
+		s, count, _, ok := p.Held(o)
+		i := slices.IndexFunc(w.mail, func(l Letter) bool { return l.First <= o && o <= l.Last })
+		if waits := ok && s == Archiving; waits && (i < 0 || w.mail[i].Count != count || !w.config.DeadLetters) || !waits && i >= 0 {
+			w.Fatalf("record %d is in state %d, letters %+v", o, s, w.mail)
 		}
 	}
 	for o := w.start; o < p.start; o++ {
@@ -405,6 +432,7 @@ func (w *world) settle() {
 		if w.p.Start() >= w.end {
 			break
 		}
+		w.post(len(w.mail))
 		at := w.p.Next()
 		if at > w.log[len(w.log)-1].Last {
 			break
@@ -424,6 +452,13 @@ func (w *world) settle() {
 		}
 		w.members["a"] = map[int64]int16{}
 		w.judge()
+	}
+	w.post(len(w.mail))
+	w.judge()
+	for o, fate := range w.done {
+		if l, dead := w.dead[o]; w.config.DeadLetters && o >= w.start && (dead && l.Rejected && fate != "rejected" || !dead && fate == "rejected") {
+			w.Fatalf("record %d was %s, in the dead letter queue: %v", o, fate, dead)
+		}
 	}
 	for _, b := range w.log {
 		for o := max(b.First, w.start); o <= b.Last; o++ {

@@ -25,7 +25,7 @@ const (
 	Available    State = 0
 	Acquired     State = 1
 	Acknowledged State = 2
-	// Archiving is written by Apache Kafka while a record is on its way to a dead-letter queue. Here it is read, as Archived.
+	// Archiving is a record that is on its way to the group's dead letter queue.
 	Archiving State = 3
 	Archived  State = 4
 )
@@ -38,6 +38,23 @@ type Config struct {
 	DeliveryLimit int
 	Lock          time.Duration
 	NoRenew       bool // acquisition locks may not be renewed
+	DeadLetters   bool // what cannot be delivered goes to a dead letter queue
+}
+
+// undeliverable is what becomes of a record that is not delivered any more.
+func (c *Config) undeliverable() State {
+	if c.DeadLetters {
+		return Archiving
+	}
+	return Archived
+}
+
+// Letter is a range of records that are to be written to the dead letter queue, once it is kept that they are Archiving. When they are there, or cannot be
+// written, the owner says so with Archive.
+type Letter struct {
+	First, Last int64
+	Count       int16
+	Rejected    bool // by a member; otherwise they were delivered as often as they may be
 }
 
 // StateBatch is the state of some records, as it is kept.
@@ -71,6 +88,7 @@ type Partition struct {
 	// end is the last offset in flight, or, with nothing in flight, the next one to be read.
 	end     int64
 	updates []Update
+	letters []Letter
 }
 
 // New takes up what was kept of a partition; start is where it begins, also where nothing was kept yet.
@@ -88,8 +106,8 @@ func New(config func() Config, start int64, kept []StateBatch) (*Partition, erro
 		s := k.State
 		switch s {
 		case Available, Acknowledged, Archived:
-		case Archiving:
-			s = Archived
+		case Archiving: // whoever was to write the letters is gone
+			p.letters = append(p.letters, Letter{first, k.Last, k.Count, int(k.Count) < config().DeliveryLimit})
 		default:
 			return nil, fmt.Errorf("%w: state %d of %d to %d", ErrState, s, k.First, k.Last)
 		}
@@ -141,6 +159,36 @@ func (p *Partition) TakeUpdates() []Update {
 	u := p.updates
 	p.updates = nil
 	return u
+}
+
+// TakeLetters gives what is to be written to the dead letter queue since it was last called: after the updates that TakeUpdates gives then are kept.
+func (p *Partition) TakeLetters() []Letter {
+	l := p.letters
+	p.letters = nil
+	return l
+}
+
+// Archive says of ranges of records that they are in the dead letter queue, or will never be. What is not Archiving in them is left alone.
+func (p *Partition) Archive(ranges []Span) {
+	var states []StateBatch
+	for _, s := range ranges {
+		for i := max(p.floor(s.First), 0); i < len(p.batches) && p.batches[i].first <= s.Last; i++ {
+			b := p.batches[i]
+			if b.last < s.First {
+				continue
+			}
+			from, to := b.span(max(s.First, b.first), min(s.Last, b.last))
+			for j := from; j < to; j++ {
+				if r := &b.runs[j]; r.state == Archiving {
+					r.become(Archived, nil)
+					states = append(states, r.kept())
+					b.split = b.split || !b.within(s.First, s.Last)
+				}
+			}
+			b.merge()
+		}
+	}
+	p.changed(states)
 }
 
 // changed notes states that have changed, and then moves the start: the states are kept together with the start before, so that a reader of what was kept
@@ -231,13 +279,16 @@ func (p *Partition) Release(member string) {
 }
 
 func (p *Partition) releaseIf(which func(*run) bool) {
-	limit := p.config().DeliveryLimit
+	config := p.config()
 	var states []StateBatch
 	for _, b := range p.batches {
 		for i := range b.runs {
 			if r := &b.runs[i]; r.state == Acquired && which(r) {
-				r.become(Available, limit)
+				r.become(Available, &config)
 				states = append(states, r.kept())
+				if r.state == Archiving {
+					p.letters = append(p.letters, Letter{r.first, r.last, r.count, false})
+				}
 			}
 		}
 		b.merge()

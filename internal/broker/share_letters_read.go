@@ -1,0 +1,124 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/codec"
+	"github.com/rewind-kafka/rewind/internal/fetch"
+	"github.com/rewind-kafka/rewind/internal/sharepart"
+)
+
+// letterCopy is what a letter has of its record.
+type letterCopy struct{ key, value []byte }
+
+// letterCopies are records that were read for letters. What is not among them up to resolved is not in the log any more, or cannot be read: its letter has
+// headers only.
+type letterCopies struct {
+	of       map[int64]*letterCopy
+	resolved int64
+}
+
+const (
+	letterReadBytes = 1 << 20
+	letterReadWait  = 30 * time.Second
+)
+
+// letterReader reads records for letters: as many as limit bytes, the others wait for the next batch.
+type letterReader struct {
+	letters []sharepart.Letter // in order
+	limit   int
+	out     letterCopies
+	bytes   int
+	full    bool
+	decoder codec.Decoder
+}
+
+// read gives the records of letters as far as they are to be had.
+func (d *deadLetters) read(ctx context.Context, source *partition, letters []sharepart.Letter, limit int) letterCopies {
+	r := letterReader{letters: letters, limit: limit, out: letterCopies{of: map[int64]*letterCopy{}, resolved: letters[0].First - 1}}
+	defer r.decoder.Close()
+	owner := d.s.newOwner()
+	defer d.s.forgetOwner(owner)
+	for at, ok := r.next(letters[0].First); ok && !r.full && ctx.Err() == nil; {
+		raw, err := d.readAt(ctx, source, owner, at)
+		end := at
+		if err == nil {
+			end = r.take(raw, at)
+		}
+		if !r.full && end <= at {
+			// Nothing more can be read: what is left goes without.
+			d.s.b.log.Warn("a record cannot be read for the dead letter queue of a share group", "partition", source.tp.String(), "offset", at, "err", err)
+			r.out.resolved = letters[len(letters)-1].Last
+			return r.out
+		}
+		at, ok = r.next(end)
+	}
+	return r.out
+}
+
+// next is the first offset at or after one that a letter is about.
+func (r *letterReader) next(at int64) (int64, bool) {
+	for _, l := range r.letters {
+		if at <= l.Last {
+			return max(at, l.First), true
+		}
+	}
+	return 0, false
+}
+
+func (r *letterReader) wants(offset int64) bool {
+	at, ok := r.next(offset)
+	return ok && at == offset
+}
+
+// take takes what letters want of whole batches, and gives the offset after them.
+func (r *letterReader) take(raw []byte, at int64) int64 {
+	// A batch that is cut off is read once more.
+	_, _ = batch.Each(raw, func(h batch.Header, b []byte) error {
+		if r.full || h.LastOffset() < at {
+			return nil
+		}
+		payload, err := r.decoder.Decode(nil, h.Codec(), batch.Payload(b), r.limit)
+		if err == nil && !h.IsControl() {
+			err = batch.EachRecord(payload, h.NumRecords, func(rec *batch.Record) error { return r.record(h.BaseOffset+int64(rec.OffsetDelta), rec) })
+		}
+		if errors.Is(err, errLettersFull) {
+			r.full = true
+			return nil
+		}
+		at = h.LastOffset() + 1
+		r.out.resolved = max(r.out.resolved, h.LastOffset())
+		return nil
+	})
+	return at
+}
+
+var errLettersFull = errors.New("no more records go into a batch of letters")
+
+func (r *letterReader) record(offset int64, rec *batch.Record) error {
+	if !r.wants(offset) || len(rec.Raw) > r.limit {
+		return nil
+	}
+	if r.bytes+len(rec.Raw) > r.limit {
+		r.out.resolved = max(r.out.resolved, offset-1)
+		return errLettersFull
+	}
+	r.bytes += len(rec.Raw)
+	r.out.of[offset] = &letterCopy{key: bytes.Clone(rec.Key), value: bytes.Clone(rec.Value)}
+	return nil
+}
+
+// readAt reads from an offset, from either tier, as a fetch does.
+func (d *deadLetters) readAt(ctx context.Context, p *partition, owner uint64, at int64) ([]byte, error) {
+	from := shareSource{sharePartition: &sharePartition{p: p, owner: owner}, offset: at}
+	parts := []fetch.Part{d.s.source(&from, false, letterReadBytes)}
+	got := fetch.Collect(ctx, fetch.Limits{MinBytes: 1, MaxBytes: letterReadBytes, MaxWait: letterReadWait}, parts, []int{letterReadBytes})[0]
+	if got.ErrorCode != errNone {
+		return nil, codeError(got.ErrorCode)
+	}
+	return joined(got.Records), nil
+}
