@@ -143,7 +143,11 @@ func TestTopicIsDeletedOnAFullDisk(t *testing.T) {
 
 // createTopic2 makes a topic without a client.
 func (b *testBroker) createTopic2(name string, partitions int32) (topics.Topic, error) {
-	return b.Broker.createTopic(topics.Topic{Name: name, Partitions: partitions})
+	return b.createTopicWith(name, partitions, nil)
+}
+
+func (b *testBroker) createTopicWith(name string, partitions int32, configs map[string]string) (topics.Topic, error) {
+	return b.Broker.createTopic(topics.Topic{Name: name, Partitions: partitions, Configs: configs})
 }
 
 // TestTopicGrowsOnAFullDisk: partitions that could not be made are not there, for clients neither, and can be made when there is room.

@@ -186,7 +186,13 @@ func (b *Broker) mark(ctx context.Context, tp txn.TopicPartition, m marker) (fun
 	case err != nil:
 		return nil, err
 	}
-	return func(ctx context.Context) error { return p.log.Sync(ctx, end) }, nil
+	return func(ctx context.Context) error {
+		err := p.log.Sync(ctx, end)
+		if errors.Is(err, partlog.ErrClosed) && b.partition(tp.Topic, tp.Partition) != p {
+			return nil // deleted before it was synced
+		}
+		return err
+	}, nil
 }
 
 // appendMarker gives where the log ends then.
