@@ -160,6 +160,9 @@ func gatewayHealth(w io.Writer, g *gateway.Gateway, past *gateway.History) error
 	if err := g.Locations(); err != nil {
 		fmt.Fprintf(w, "locations: %v\n", err)
 	}
+	if past != nil && g.ReadsOff() {
+		fmt.Fprintln(w, "history: left to the brokers, by remote.read.enable")
+	}
 	if past == nil || past.Status == nil {
 		return g.Healthy()
 	}
@@ -213,13 +216,13 @@ const (
 func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, g *gateway.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {
 	next, err := c.configuration()
 	if err == nil {
-		var ignored []string
-		running, ignored = running.Reload(next)
+		var changed, ignored []string
+		running, changed, ignored = running.Reload(next)
 		g.SetPolicy(gatewayPolicy(running))
 		if len(ignored) > 0 {
 			log.Warn("changed keys that act at the next start only", "keys", ignored)
 		}
-		log.Info("configuration was read again")
+		log.Info("configuration was read again", "changed", changed, "remote.read.enable", running.RemoteReadEnable)
 	} else {
 		log.Error("the changed configuration cannot be used; the old one stays in force", "err", err)
 	}

@@ -296,6 +296,9 @@ func TestGateway(t *testing.T) {
 		if read(t, g) != 0 {
 			t.Error("something came from the store")
 		}
+		if !strings.Contains(g.get("/healthz"), "history: left to the brokers") || g.metric("rewind_gateway_remote_read_enabled") != 0 || !strings.Contains(g.lines.String(), "changed=[remote.read.enable]") {
+			t.Errorf("the switch is not seen: %s", g.get("/healthz"))
+		}
 		configure(t, "remote.read.enable: perhaps\n")
 		if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
@@ -308,6 +311,9 @@ func TestGateway(t *testing.T) {
 		g.await(t, "the configuration to be read again", func() bool { return strings.Count(g.lines.String(), "configuration was read again") == 2 })
 		if read(t, g) == 0 {
 			t.Error("nothing came from the store")
+		}
+		if strings.Contains(g.get("/healthz"), "history: left to the brokers") || g.metric("rewind_gateway_remote_read_enabled") != 1 {
+			t.Errorf("the switch is seen where it is not: %s", g.get("/healthz"))
 		}
 	})
 	t.Run("the metadata topic is deleted", func(t *testing.T) {

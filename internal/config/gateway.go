@@ -141,9 +141,9 @@ func gatewayOnly(name string) error {
 	return nil
 }
 
-// Reload gives the configuration of a running gateway after its file has changed: g with those values of next that may change while it runs. ignored are the names of others
-// that differ; they act at the next start.
-func (g *Gateway) Reload(next *Gateway) (reloaded *Gateway, ignored []string) {
+// Reload gives the configuration of a running gateway after its file has changed: g with those values of next that may change while it runs, whose names are changed. ignored are
+// the names of others that differ; they act at the next start.
+func (g *Gateway) Reload(next *Gateway) (reloaded *Gateway, changed, ignored []string) {
 	reloaded = g.Clone()
 	for i := range gatewayKeys {
 		k := &gatewayKeys[i]
@@ -155,9 +155,10 @@ func (g *Gateway) Reload(next *Gateway) (reloaded *Gateway, ignored []string) {
 			ignored = append(ignored, k.Name)
 			continue
 		}
+		changed = append(changed, k.Name)
 		assign(k.field(reloaded), v)
 	}
-	return reloaded, ignored
+	return reloaded, changed, ignored
 }
 
 // Validate judges the values beside each other and gives all mistakes at once.

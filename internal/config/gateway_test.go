@@ -96,9 +96,10 @@ func TestGatewayReload(t *testing.T) {
 	running := NewGateway()
 	next := running.Clone()
 	next.RemoteReadEnable, next.RemoteReadTopics, next.Listen = false, "a,b", "0.0.0.0:1"
-	got, ignored := running.Reload(next)
-	if got.RemoteReadEnable || got.RemoteReadTopics != "a,b" || got.Listen != running.Listen || !slices.Equal(ignored, []string{"listeners"}) {
-		t.Errorf("%+v, ignored %v", got, ignored)
+	got, changed, ignored := running.Reload(next)
+	if got.RemoteReadEnable || got.RemoteReadTopics != "a,b" || got.Listen != running.Listen || !slices.Equal(ignored, []string{"listeners"}) ||
+		!slices.Equal(changed, []string{"remote.read.enable", "remote.read.topics"}) {
+		t.Errorf("%+v, changed %v, ignored %v", got, changed, ignored)
 	}
 	if !running.RemoteReadEnable {
 		t.Error("the running configuration was changed in place")

@@ -81,6 +81,12 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		gauge := func(name, help string, value func() float64) {
 			r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rewind", Subsystem: "gateway", Name: name, Help: help}, value))
 		}
+		gauge("remote_read_enabled", "1 while history is read from the store, 0 while the kill switch (remote.read.enable) leaves it to the brokers.", func() float64 {
+			if g.ReadsOff() {
+				return 0
+			}
+			return 1
+		})
 		if b := h.Read.Budget; b != nil {
 			gauge("memory_in_use_bytes", "Memory of remote.read.memory.bytes that is in use.", func() float64 { return float64(b.InUse()) })
 		}

@@ -44,3 +44,6 @@ func (p *Policy) client(principal, clientID string) bool {
 
 // SetPolicy replaces the policy.
 func (g *Gateway) SetPolicy(p Policy) { g.policy.Store(&p) }
+
+// ReadsOff tells whether the kill switch is in force.
+func (g *Gateway) ReadsOff() bool { return g.policy.Load().Off }
