@@ -40,7 +40,10 @@ var (
 	xerialHeader = append(bytes.Clone(xerialMagic), 0, 0, 0, 1, 0, 0, 0, 1)
 )
 
-const xerialBlock = 32 << 10
+const (
+	xerialBlock = 32 << 10
+	snappyRatio = 64 // a copy of 64 bytes takes at least two
+)
 
 // Decoder decompresses. It keeps what is costly to make; the zero value is ready. Not safe for concurrent use.
 type Decoder struct{ zstd *zstd.Decoder }
@@ -162,12 +165,12 @@ func decodeBlock(dst, src []byte, limit int) ([]byte, error) {
 	if err != nil {
 		return dst, fmt.Errorf("%w: snappy: %w", ErrCorrupt, err)
 	}
+	// A block that claims more is lying, and is refused before memory is taken for it.
+	if int64(n) > int64(len(src))*snappyRatio {
+		return dst, fmt.Errorf("%w: snappy: %d bytes out of %d", ErrCorrupt, n, len(src))
+	}
 	if n > limit {
 		return dst, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, n, limit)
-	}
-	// A snappy copy of 64 bytes takes at least two: a block that claims more is lying, and is refused before memory is taken for it.
-	if int64(n) > int64(len(src))*64 {
-		return dst, fmt.Errorf("%w: snappy: %d bytes out of %d", ErrCorrupt, n, len(src))
 	}
 	out, err := s2.Decode(dst[len(dst):cap(dst)], src)
 	if err != nil {

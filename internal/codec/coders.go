@@ -252,8 +252,9 @@ func zstdBlocks(src []byte, at int64) (most, end int64) {
 	return most, at
 }
 
-// snappySize is the sum of what the blocks say.
+// snappySize is the sum of what the blocks say, as far as it may be true.
 func snappySize(src []byte) (sum int64) {
+	defer func() { sum = min(sum, int64(len(src))*snappyRatio) }()
 	if !bytes.HasPrefix(src, xerialMagic) {
 		n, _ := s2.DecodedLen(src)
 		return int64(n)
