@@ -26,6 +26,9 @@ const (
 // errOff: history is not read here just now.
 var errOff = fmt.Errorf("switched off: %w", remote.ErrLocal)
 
+// errFallsBack: the partition is not to be read directly now.
+var errFallsBack = fmt.Errorf("left to the brokers for now: %w", remote.ErrCrowded)
+
 // errEnough: whoever limits what is read directly has said no.
 var errEnough = fmt.Errorf("enough is read for this client: %w", remote.ErrLocal)
 
@@ -85,9 +88,28 @@ func (p *partition) route(d *demand) {
 		p.turn = time.Time{}
 	case time.Now().Before(p.crowded) && !p.turn.IsZero():
 		p.waits = true
-	case c.h.episodes.active(p.key), time.Now().Before(p.crowded):
-		p.queueLocked()
+	case p.fallsBackLocked():
+		p.fallBackLocked(tp, q, offer)
 	case p.servedLocked(q), time.Now().Before(p.tryAgain), p.left.holds(q):
+		p.toBrokerLocked()
+	default:
+		p.toBrokerLocked()
+		p.searchLocked(q, offer)
+	}
+}
+
+// fallsBackLocked tells whether the partition is not to be read directly now.
+func (p *partition) fallsBackLocked() bool {
+	return p.c.h.episodes.active(p.key) || time.Now().Before(p.crowded)
+}
+
+// fallBackLocked has the partition queue with those that fall back. Whoever may not read it takes no place of those who may: the broker tells them so. Where it is not known, that
+// is what is searched for.
+func (p *partition) fallBackLocked(tp remotestorage.TopicIDPartition, q question, offer bool) {
+	switch read, known := p.c.access.known(tp.Topic); {
+	case known && read:
+		p.queueLocked()
+	case known:
 		p.toBrokerLocked()
 	default:
 		p.toBrokerLocked()
@@ -189,6 +211,12 @@ func (p *partition) search(ctx context.Context, f *finding) (found, error) {
 	}
 	if err := c.access.check(ctx, tp.Topic); err != nil {
 		return found{}, err
+	}
+	p.mu.Lock()
+	fallsBack := p.fallsBackLocked()
+	p.mu.Unlock()
+	if fallsBack {
+		return found{}, errFallsBack
 	}
 	facts, err := r.Facts(ctx, tp)
 	switch {

@@ -267,13 +267,15 @@ func (p *partition) endedLocked(err error) (then func()) {
 		return func() {} // no news of the store, and what waits has been closed, or will be
 	}
 	reason, fellBack := reasonOf(err)
-	waits, tell := errors.Is(err, errTurn), func() {}
-	if !waits { // else nothing had begun
+	tell := func() {}
+	if !errors.Is(err, errTurn) && !errors.Is(err, errFallsBack) { // else nothing had begun
 		tell = p.c.ended(p.key, reason, fellBack, err)
 	}
 	switch {
-	case waits:
+	case errors.Is(err, errTurn):
 		p.waitTurnLocked(crowdedOut)
+	case errors.Is(err, errFallsBack):
+		p.queueLocked()
 	case errors.Is(err, resolve.ErrNotReady), errors.Is(err, errEnough):
 		p.tryAgain = time.Now().Add(notReadyFor)
 	case errors.Is(err, remote.ErrCrowded):

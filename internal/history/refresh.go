@@ -76,7 +76,7 @@ func (c *Conn) unwatched() bool {
 	return was // another one began meanwhile
 }
 
-// refreshResolved keeps the resolver interested, and asks the cluster again whether the client may read what it reads, or is told of while it waits.
+// refreshResolved keeps the resolver interested, and asks the cluster again whether the client may read what it reads, or waits to.
 func (c *Conn) refreshResolved(ctx context.Context, parts []*partition) {
 	topics := make(map[string]struct{})
 	for _, p := range parts {
@@ -87,7 +87,7 @@ func (c *Conn) refreshResolved(ctx context.Context, parts []*partition) {
 	_ = c.access.ask(ctx, c.access.due(topics)...) // without an answer reading ends, when the last one is too old
 }
 
-// interest is the partition by its full name, if what the resolver knows of it goes into answers.
+// interest is the partition by its full name, if what the resolver knows of it goes into answers, or if it falls back, which is for those who may read it.
 func (p *partition) interest() (tp remotestorage.TopicIDPartition, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *partition) interest() (tp remotestorage.TopicIDPartition, ok bool) {
 		p.freshenLocked(p.direct.tp)
 		return p.direct.tp, true
 	}
-	if p.waits {
+	if p.waits || p.place {
 		return p.c.h.topics.known(p.key)
 	}
 	return tp, false

@@ -24,7 +24,7 @@ func TestOffsetsAreForReaders(t *testing.T) {
 	told := func(t *testing.T, c *rawClient, p *fakePart, want int64) {
 		t.Helper()
 		res := c.fetch(17, 50*time.Millisecond, at(p, 100))[0]
-		if len(res.RecordBatches) > 0 || res.ErrorCode != 0 || res.HighWatermark != want || (res.LogStartOffset < 0) != (want < 0) || (res.LastStableOffset < 0) != (want < 0) {
+		if len(res.RecordBatches) > 0 || res.ErrorCode != 0 && (want >= 0 || res.ErrorCode != 29) || res.HighWatermark != want || (res.LogStartOffset < 0) != (want < 0) || (res.LastStableOffset < 0) != (want < 0) {
 			t.Errorf("error %d, high watermark %d, want %d; log start %d", res.ErrorCode, res.HighWatermark, want, res.LogStartOffset)
 		}
 	}
@@ -60,6 +60,34 @@ func TestOffsetsAreForReaders(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatal("the high watermark stands still")
 			}
+		}
+	})
+}
+
+// Whoever may not read a topic gets the broker's word, and takes no place of those who may among those that fall back.
+func TestPlacesAreForReaders(t *testing.T) {
+	streamed(t, func(t *testing.T, o dialOptions) {
+		b := newFakeBroker(t)
+		p := b.topic("history", 1).parts[0]
+		b.history(p, 2, 50, 10, 1000)
+		b.denied = func(user, _ string) bool { return user == "nobody" }
+		change := o.Change
+		o.Change = func(h *Options) { change(h); h.MaxFallbacks = 1 }
+		d, r := resolving(t, b, o)
+		d.h.episodes.base = time.Hour
+		d.h.episodes.begin(partKey{id: p.topic.id})
+		alice, nobody := dialRaw(t, d, b), dialRaw(t, d, b)
+		alice.login("alice")
+		for i := range int64(3) {
+			if res := nobody.fetch(17, 10*time.Second, at(p, i))[0]; res.ErrorCode != 29 || len(res.RecordBatches) > 0 {
+				t.Errorf("who may not read: error %d, %d bytes", res.ErrorCode, len(res.RecordBatches))
+			}
+			if res := alice.fetch(17, 10*time.Second, at(p, i))[0]; nextOf(t, res) == 0 {
+				t.Errorf("who may: %s", brief(t, res))
+			}
+		}
+		if n := r.count(&r.resolved); n > 0 {
+			t.Errorf("it was searched for %d times", n)
 		}
 	})
 }
