@@ -11,6 +11,8 @@ import (
 var (
 	memberID   = regexp.MustCompile(`[\w+/-]{22}==|("memberId":")[^"]+`)
 	clientID   = regexp.MustCompile(`("clientId":"consumer-[\w-]+-)\d+`)
+	leaderID   = regexp.MustCompile(`("leader":"consumer-[\w-]+-)\d+(-UUID")`)
+	ownGroup   = regexp.MustCompile(`"console-consumer-\d+"`) // a tool that was given none makes one up
 	topicsHash = regexp.MustCompile(`"metadataHash":-?[\dN]+`)
 	shareTopic = regexp.MustCompile(`\{"topicId":"ID","topicName":"\w+"[^}]*\}(,\{"topicId":"ID","topicName":"\w+"[^}]*\})+`)
 	chance     = regexp.MustCompile(`"groupId":"(pattern|release)-crew"`) // some of what these groups have comes more than once, in batches as they come
@@ -24,6 +26,8 @@ var (
 func groupState(record string) (string, bool) {
 	record = memberID.ReplaceAllString(record, "${1}MEMBER")
 	record = clientID.ReplaceAllString(record, "${1}N")
+	record = leaderID.ReplaceAllString(record, "${1}N$2")
+	record = ownGroup.ReplaceAllString(record, `"console-consumer-N"`)
 	record = topicsHash.ReplaceAllString(record, `"metadataHash":N`)            // docs/differences.md
 	record = shareTopic.ReplaceAllStringFunc(record, func(list string) string { // topics are in no order
 		all := strings.SplitAfter(list, "}")

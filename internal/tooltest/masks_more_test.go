@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -54,6 +55,24 @@ func maskReads(lines []string) (out []string) {
 		}
 	}
 	return out
+}
+
+var (
+	txnTopics = regexp.MustCompile(`"transactionPartitions":\[(.*?\]\})\]`)
+	txnOne    = regexp.MustCompile(`("transactionalId":"copier".*"transactionStatus":"Ongoing".*"transactionPartitions":)\[\{"topic":"[^"]+","partitionIds":\[\d+\]\}\]`)
+)
+
+// transactionState: a transaction's topics are in no order, and of those whose records and offsets are sent at the same time any may be the first.
+func transactionState(record string) string {
+	record = txnOne.ReplaceAllString(record, `$1["one of them"]`)
+	return txnTopics.ReplaceAllStringFunc(record, func(list string) string {
+		topics := strings.SplitAfter(strings.TrimSuffix(strings.TrimPrefix(list, `"transactionPartitions":[`), "]"), "]}")
+		for i := range topics {
+			topics[i] = strings.TrimPrefix(topics[i], ",")
+		}
+		slices.Sort(topics)
+		return `"transactionPartitions":[` + strings.Trim(strings.Join(topics, ","), ",") + "]"
+	})
 }
 
 // maskFigures: how long it took.

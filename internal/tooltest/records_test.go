@@ -32,7 +32,7 @@ var parsers = map[string]map[string]func(key, value []byte) error{
 // readRecords: what an Apache Kafka has written of groups of every kind is read by the packages that write it here.
 func readRecords(t *testing.T, kafka *side) {
 	for topic, of := range parsers {
-		c := kafka.client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		c := kafka.client(t, kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())
 		ends, err := kadm.NewClient(c).ListEndOffsets(t.Context(), topic)
 		if err != nil {
 			t.Fatal(err)
@@ -48,6 +48,9 @@ func readRecords(t *testing.T, kafka *side) {
 			}
 			f.EachRecord(func(r *kgo.Record) {
 				left--
+				if r.Attrs.IsControl() {
+					return // a marker behind offsets that a transaction has committed
+				}
 				kinds[binary.BigEndian.Uint16(r.Key)]++
 				known := ""
 				var errs []error

@@ -240,7 +240,7 @@ func states(lines []string) []string {
 		record = regexp.MustCompile(`"topicId":"[^"]+"`).ReplaceAllString(record, `"topicId":"ID"`)
 		record = regexp.MustCompile(`\b\d{6,}\b`).ReplaceAllString(record, "N")
 		record = regexp.MustCompile(`"(producerId|previousProducerId|nextProducerId)":-?\d+`).ReplaceAllString(record, `"$1":N`)
-		record, says := groupState(record)
+		record, says := groupState(transactionState(record))
 		if says && !slices.Contains(all, record) && !strings.Contains(record, "verifiable") && !strings.Contains(record, "perf") {
 			all = append(all, record)
 		}
