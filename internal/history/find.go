@@ -62,13 +62,30 @@ func (p *partition) endSearchLocked() {
 // route decides where the client's question goes: to the broker, to the reader that is open, or into a search. It does not block: what a search finds serves this
 // fetch or, if that takes longer than the client waits, the next one. Without a Resolver all goes to the broker, which may answer with locations.
 func (p *partition) route(d *demand) {
-	c := p.c
-	r := c.h.opts.Resolver
-	if r == nil {
+	if p.c.h.opts.Resolver == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.routeLocked(d)
+}
+
+// routeAgain does it for a fetch that is held: what the partition waits for may have become free, and the fetch may be held for long.
+func (p *partition) routeAgain() {
+	p.mu.Lock()
+	d := p.demand
+	waits := p.waits && !d.read.Load()
+	if waits {
+		p.routeLocked(d)
+	}
+	p.mu.Unlock()
+	if waits {
+		p.c.tail.kick(d)
+	}
+}
+
+func (p *partition) routeLocked(d *demand) {
+	c, r := p.c, p.c.h.opts.Resolver
 	q, offer := questionOf(p.want, d.committed()), c.h.opts.Offer && d.capable && asksLocation(p)
 	tp, named := c.topic(p.key)
 	if p.direct != nil {

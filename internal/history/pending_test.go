@@ -263,3 +263,52 @@ func TestWhatTheBrokerDoesNotBring(t *testing.T) {
 		}
 	}
 }
+
+// A client that asks to wait for long is not kept waiting for its place, or for the end of an episode, until its fetch is over: what becomes free serves the fetch that is held.
+func TestWhatIsWaitedForServesTheFetchThatIsHeld(t *testing.T) {
+	for name, free := range map[string]func(d *testDialer, r *fakeResolver, p *fakePart, off *atomic.Bool){
+		"a place": func(d *testDialer, _ *fakeResolver, _ *fakePart, _ *atomic.Bool) { d.h.fallbacks.give() },
+		"the store": func(d *testDialer, _ *fakeResolver, p *fakePart, _ *atomic.Bool) {
+			d.h.episodes.end(partKey{id: p.topic.id})
+		},
+		"the kill switch": func(_ *testDialer, _ *fakeResolver, _ *fakePart, off *atomic.Bool) { off.Store(true) },
+		"the local log": func(_ *testDialer, r *fakeResolver, p *fakePart, _ *atomic.Bool) {
+			r.set(func() { r.local = map[*fakePart]bool{p: true} })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFakeBroker(t)
+			p := b.topic("history", 1).parts[0]
+			b.history(p, 2, 50, 10, 1000)
+			var off atomic.Bool
+			d, r := resolving(t, b, dialOptions{Change: func(o *Options) {
+				streams(o)
+				o.MaxFallbacks, o.Allow = 1, func(string) bool { return !off.Load() }
+			}})
+			if !d.h.fallbacks.take() {
+				t.Fatal("no place")
+			}
+			k := partKey{id: p.topic.id}
+			d.h.episodes.base = time.Hour
+			d.h.episodes.begin(k)
+			c := dialRaw(t, d, b)
+			if err := c.conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			req := fetchOf(17, 100*time.Second, at(p, 0))
+			c.send(req)
+			part := d.only(t).partition(k)
+			eventually(t, "it does not wait", func() bool {
+				part.mu.Lock()
+				defer part.mu.Unlock()
+				return part.waits
+			})
+			began := time.Now()
+			free(d, r, p, &off)
+			res := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
+			if took := time.Since(began); nextOf(t, res) == 0 || took > 50*time.Second {
+				t.Errorf("%s after %v", brief(t, res), took)
+			}
+		})
+	}
+}

@@ -85,6 +85,9 @@ func (c *Conn) refreshResolved(ctx context.Context, parts []*partition) {
 		}
 	}
 	_ = c.access.ask(ctx, c.access.due(topics)...) // without an answer reading ends, when the last one is too old
+	for _, p := range parts {
+		p.routeAgain()
+	}
 }
 
 // interest is the partition by its full name, if what the resolver knows of it goes into answers, or if it falls back, which is for those who may read it.
