@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"slices"
@@ -44,6 +45,7 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	if !b.sessions.Valid(req.SessionID) {
 		return &fetched{scratches: &b.scratches, resp: refusedFetch(req, errUnknown)}, nil
 	}
+	ownTags(req)
 	f, code := b.sessions.Apply(req)
 	if code != errNone {
 		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{ErrorCode: code}}, nil
@@ -71,7 +73,7 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	}
 	grant := b.responses.Grant()
 	l := fetch.Limits{
-		Reserve: grant.Reserve, MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: time.Duration(req.MaxWaitMillis) * time.Millisecond,
+		Reserve: grant.Reserve, MinBytes: int(req.MinBytes), MaxBytes: int(min(req.MaxBytes, b.config().FetchMaxBytes)), MaxWait: c.mayWait(req.MaxWaitMillis),
 	}
 	began := time.Now()
 	awaitLocations(ctx, parts, min(l.MaxWait, locationGrace))
@@ -88,6 +90,26 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 		c.charge(quota.Fetch, float64(int64(n)+locatedBytes(&resp)))
 	}
 	return &fetched{scratches: &b.scratches, resp: resp, grant: grant}, nil
+}
+
+// ownTags drops the tags that mean nothing here, and copies the others: a session outlives the request, and must keep neither its frame nor what a client puts beside it.
+func ownTags(req *kmsg.FetchRequest) {
+	const most = 16 // bytes of one of ours; a longer one is wrong, and stays so
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			tags := &req.Topics[i].Partitions[j].UnknownTags
+			if tags.Len() == 0 {
+				continue
+			}
+			var own kmsg.Tags
+			tags.Each(func(key uint32, value []byte) {
+				if key == wire.TagRemoteLogSegmentLocationRequested || key == wire.TagRemotePartitionMaxBytes {
+					own.Set(key, bytes.Clone(value[:min(len(value), most)]))
+				}
+			})
+			*tags = own
+		}
+	}
 }
 
 // locatedBytes is how much the locations in an answer let a client read: it counts like what the broker would have sent instead.

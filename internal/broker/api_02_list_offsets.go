@@ -51,19 +51,18 @@ func onceEach(list []kmsg.ListOffsetsRequestTopicPartition) (once []kmsg.ListOff
 	return once, twice
 }
 
-// mergedOnce gives the partitions of a topic that a request names more than once: all of them where it comes first, none behind.
-func mergedOnce(list []kmsg.ListOffsetsRequestTopic, first int) (once []kmsg.ListOffsetsRequestTopicPartition, twice map[int32]bool) {
-	var all []kmsg.ListOffsetsRequestTopicPartition
+// merged gives the partitions of the topics that a request names more than once, all of them together.
+func merged(list []kmsg.ListOffsetsRequestTopic, times map[string]int) map[string][]kmsg.ListOffsetsRequestTopicPartition {
+	var all map[string][]kmsg.ListOffsetsRequestTopicPartition
 	for i := range list {
-		if list[i].Topic != list[first].Topic {
-			continue
+		if t := &list[i]; times[t.Topic] > 1 {
+			if all == nil {
+				all = make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
+			}
+			all[t.Topic] = append(all[t.Topic], t.Partitions...)
 		}
-		if i < first {
-			return nil, nil
-		}
-		all = append(all, list[i].Partitions...)
 	}
-	return onceEach(all)
+	return all
 }
 
 // served tells whether a version of the request knows a timestamp.
@@ -87,16 +86,19 @@ func (b *Broker) handleListOffsets(ctx context.Context, c *conn, req *kmsg.ListO
 	if !knownIsolation(req.IsolationLevel) {
 		return refusedOffsets(req, errUnknown), nil
 	}
+	several := merged(req.Topics, times)
 	var g errgroup.Group
 	g.SetLimit(maxLookups)
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
 		allowed := b.allowedTopic(c, acl.Describe, t.Topic)
-		asked, twice := onceEach(t.Partitions)
-		if times[t.Topic] > 1 {
-			asked, twice = mergedOnce(req.Topics, i)
+		parts := t.Partitions
+		if times[t.Topic] > 1 { // they are answered where the topic comes first
+			parts = several[t.Topic]
+			delete(several, t.Topic)
 		}
+		asked, twice := onceEach(parts)
 		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(asked))
 		for j := range asked {
 			in, out := &asked[j], &out.Partitions[j]

@@ -39,6 +39,8 @@ func (b *Broker) handleJoinGroup(ctx context.Context, c *conn, req *kmsg.JoinGro
 	for _, p := range req.Protocols {
 		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
 	}
+	req.Protocols = nil
+	c.letGo()
 	// Only who has no id yet may found a group: an id tells of a group that is gone.
 	absent := group.JoinResult{Err: group.ErrUnknownMember, MemberID: req.MemberID, Generation: -1}
 	r, err := b.groups.askMember(ctx, req.Group, req.MemberID == "", absent, func(k *call) group.Command { join.Token = k; return join })

@@ -29,6 +29,8 @@ func (b *Broker) handleSyncGroup(ctx context.Context, c *conn, req *kmsg.SyncGro
 	for _, a := range req.GroupAssignment {
 		sync.Assignments[a.MemberID] = bytes.Clone(a.MemberAssignment)
 	}
+	req.GroupAssignment = nil
+	c.letGo()
 	r, err := b.groups.askMember(ctx, req.Group, false, group.SyncResult{Err: group.ErrUnknownMember}, func(k *call) group.Command { sync.Token = k; return sync })
 	if err != nil {
 		if gone(ctx, err) {

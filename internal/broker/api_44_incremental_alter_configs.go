@@ -94,17 +94,27 @@ func alterOne(r resource, kv *kmsg.IncrementalAlterConfigsRequestResourceConfig,
 	if k.Kind != config.List || !r.splits() {
 		return &configError{errInvalidConfig, fmt.Sprintf("%s is no list: nothing can be appended to it or subtracted from it", kv.Name)}
 	}
-	items := config.SplitList(inForce[kv.Name])
-	for _, item := range config.SplitList(*kv.Value) {
-		switch kv.Op {
-		case kmsg.IncrementalAlterConfigOpAppend:
-			if !slices.Contains(items, item) {
-				items = append(items, item)
+	items, given := config.SplitList(inForce[kv.Name]), config.SplitList(*kv.Value)
+	switch kv.Op {
+	case kmsg.IncrementalAlterConfigOpAppend:
+		there := setOf(items)
+		for _, item := range given {
+			if !there[item] {
+				there[item], items = true, append(items, item)
 			}
-		case kmsg.IncrementalAlterConfigOpSubtract:
-			items = slices.DeleteFunc(items, func(i string) bool { return i == item })
 		}
+	case kmsg.IncrementalAlterConfigOpSubtract:
+		gone := setOf(given)
+		items = slices.DeleteFunc(items, func(i string) bool { return gone[i] })
 	}
 	overrides[kv.Name] = strings.Join(items, ",")
 	return nil
+}
+
+func setOf(items []string) map[string]bool {
+	set := make(map[string]bool, len(items))
+	for _, i := range items {
+		set[i] = true
+	}
+	return set
 }

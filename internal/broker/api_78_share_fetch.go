@@ -117,7 +117,7 @@ func (b *Broker) shareQuery(c *conn, k sharesession.Key, req *kmsg.ShareFetchReq
 	most = int(min(float64(most), b.quotas.Most(quota.Fetch, c.user(), c.clientID)))
 	return &shareQuery{conn: c, group: k.Group, member: k.Member, maxRecords: int(req.MaxRecords), batchSize: int(req.BatchSize), limited: req.ShareAcquireMode == recordLimit,
 		committed: b.groupConfigs(k.Group).ShareCommitted,
-		limits:    fetch.Limits{Reserve: grant.Reserve, MinBytes: min(int(req.MinBytes), most), MaxBytes: most, MaxWait: millis(req.MaxWaitMillis)}}
+		limits:    fetch.Limits{Reserve: grant.Reserve, MinBytes: min(int(req.MinBytes), most), MaxBytes: most, MaxWait: c.mayWait(req.MaxWaitMillis)}}
 }
 
 // fillShareFetch writes down what was read. In the later answers of a session what is no news is left out.

@@ -60,6 +60,8 @@ type conn struct {
 	idle  time.Duration
 	size  int // of its frame
 	muted atomic.Int64
+	// serving is the request that is being served; only the handler goroutine uses it.
+	serving *request
 
 	pace  pace        // of the frame that is being read; the reader goroutine's
 	spare chan []byte // frames whose memory may be used again
@@ -304,6 +306,27 @@ func (c *conn) done(req *request) {
 	}
 }
 
+// letGo gives back what the frame of the request that is being served counts in the budget, before the handler waits for other clients: their frames may be those that
+// there is no room for. The handler has copied what it needs of the frame, which is memory no more then.
+func (c *conn) letGo() {
+	if r := c.serving; r != nil {
+		c.srv.frames.Release(r.counted)
+		r.counted, r.frame, r.Body = 0, nil, nil
+	}
+}
+
+// largeWait is how long a request may wait for data whose frame counts in the budget. It is the default of fetch.max.wait.ms.
+const largeWait = 500 * time.Millisecond
+
+// mayWait is how long the request that is being served may wait for data. A large one holds others up meanwhile, so it is answered soon: its client comes again.
+func (c *conn) mayWait(ms int32) time.Duration {
+	d := millis(ms)
+	if c.serving != nil && c.serving.counted > 0 {
+		d = min(d, largeWait)
+	}
+	return d
+}
+
 func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 	broken := false
 	for req := range from {
@@ -313,8 +336,9 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 		}
 		fetch := req.Key == keyFetch && c.beginFetch()
 		began := time.Now()
-		c.idle, c.size = 0, len(req.frame)
+		c.idle, c.size, c.serving = 0, len(req.frame), &req
 		r, err := c.serveOne(&req)
+		c.serving = nil
 		c.done(&req)
 		if err != nil {
 			if fetch {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -168,4 +169,54 @@ func allocated() uint64 {
 	sample := []rtmetrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	rtmetrics.Read(sample)
 	return sample[0].Value.Uint64()
+}
+
+// TestFetchSessionsKeepNoFrames: of what a client puts beside a partition a session keeps only what it understands, in memory of its own.
+func TestFetchSessionsKeepNoFrames(t *testing.T) {
+	req := fetchOf("t", 0)
+	p := &req.Topics[0].Partitions[0]
+	junk := make([]byte, 1<<20)
+	p.UnknownTags.Set(1000, junk)
+	wire.SetLocationRequested(p, true)
+	wire.SetRemotePartitionMaxBytes(p, 7)
+	ownTags(req)
+	wanted, err := wire.LocationRequested(p)
+	limit, err2 := wire.RemotePartitionMaxBytes(p)
+	if !wanted || limit != 7 || errors.Join(err, err2) != nil || p.UnknownTags.Len() != 2 {
+		t.Errorf("wanted %v, limit %d, %v, %d tags", wanted, limit, errors.Join(err, err2), p.UnknownTags.Len())
+	}
+	p.UnknownTags.Set(wire.TagRemotePartitionMaxBytes, junk)
+	ownTags(req)
+	kept := 0
+	p.UnknownTags.Each(func(_ uint32, value []byte) { kept += cap(value) })
+	if _, err := wire.RemotePartitionMaxBytes(p); !errors.Is(err, wire.ErrMalformed) || kept > 1000 {
+		t.Errorf("one of a wrong size: %v, %d bytes are kept", err, kept)
+	}
+}
+
+// TestNamedTwiceIsNoWork: very many topics, each named twice, are answered like any others, in no time.
+func TestNamedTwiceIsNoWork(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.SetVersion(7)
+	const n = 45_000
+	for i := range 2 * n {
+		rt := kmsg.NewListOffsetsRequestTopic()
+		rt.Topic = fmt.Sprintf("topic-%08d", i/2)
+		rt.Partitions = append(rt.Partitions, kmsg.NewListOffsetsRequestTopicPartition())
+		req.Topics = append(req.Topics, rt)
+	}
+	began := time.Now()
+	resp, err := b.handleListOffsets(t.Context(), &conn{ctx: t.Context()}, req)
+	if err != nil || len(resp.(*kmsg.ListOffsetsResponse).Topics) != n {
+		t.Errorf("%d topics, %v", len(resp.(*kmsg.ListOffsetsResponse).Topics), err)
+	}
+	for _, rt := range resp.(*kmsg.ListOffsetsResponse).Topics[:3] {
+		if len(rt.Partitions) != 1 || rt.Partitions[0].ErrorCode != errInvalidRequest {
+			t.Errorf("%+v", rt)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
 }
