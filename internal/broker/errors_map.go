@@ -45,6 +45,8 @@ func readError(err error) int16 {
 		return errNotLeader
 	case errors.Is(err, partlog.ErrStorage):
 		return errStorage
+	case errors.Is(err, partlog.ErrInvalidRecord):
+		return errInvalidRecord // a record above max.decompressed.message.bytes, in a lookup by timestamp
 	}
 	return errUnknown
 }

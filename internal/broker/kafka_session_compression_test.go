@@ -28,6 +28,7 @@ func TestCompressionSessionAsApacheKafka(t *testing.T) {
 		s.damagedBatches()
 		s.sizesOfRecompressed()
 		s.boundedRecords()
+		s.boundedAfterwards()
 		s.compressionConfigs()
 		s.defaultsOfCompression()
 	})
@@ -455,4 +456,30 @@ func (s *peerSession) boundedRecords() {
 		}
 		s.stored(topic)
 	}
+}
+
+// boundedAfterwards: records that are there already when the bound comes.
+func (s *peerSession) boundedAfterwards() {
+	s.create("late-bound", 1)
+	topic := s.prefix + "late-bound"
+	for i := range int64(3) {
+		large := payloadOf(kept{at: i, key: []byte("k"), value: make([]byte, 200)})
+		s.produceAppended("before the bound", 9, -1, "late-bound", squeezed(4, 1, large, func(h *batch.Header) { h.MaxTimestamp = h.BaseTimestamp + i }))
+	}
+	s.step("offset by time, before the bound", 7, listRequest(7, topic, 0, stampOfTests+1))
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.SetVersion(1)
+	req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: ofTopic, ResourceName: topic,
+		Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: "max.decompressed.message.bytes", Value: kmsg.StringPtr("100")}}}}
+	if got := s.ask(req).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]; got.ErrorCode != 0 {
+		s.t.Fatal(deref(got.ErrorMessage))
+	}
+	large := payloadOf(kept{at: 3, key: []byte("k"), value: make([]byte, 200)})
+	await(s.t, "the bound to be in force", func() bool {
+		got := s.ask(produceRequest(9, -1, topic, squeezed(4, 1, large, func(h *batch.Header) { h.MaxTimestamp = h.BaseTimestamp + 3 }))).(*kmsg.ProduceResponse)
+		return got.Topics[0].Partitions[0].ErrorCode == errInvalidRecord
+	})
+	s.step("offset by time, above the bound", 7, listRequest(7, topic, 0, stampOfTests+1))
+	s.step("offset of the largest time, above the bound", 7, listRequest(7, topic, 0, -3))
+	s.stored("late-bound")
 }

@@ -166,12 +166,16 @@ func (l *Log) searchBatch(f vfs.File, h *batch.Header, pos, ts, atLeast int64) (
 	if err := readAt(f, raw, pos); err != nil {
 		return found, false, err
 	}
-	payload, done, err := l.decode(h, batch.Payload(raw))
+	c := l.config.Load()
+	payload, done, err := l.decode(h, batch.Payload(raw), c)
 	if err != nil {
 		return found, false, fmt.Errorf("opening the batch at offset %d: %w", h.BaseOffset, err)
 	}
 	defer done()
 	err = batch.EachRecord(payload, h.NumRecords, func(r *batch.Record) error {
+		if err := c.checkSize(h, r); err != nil {
+			return err
+		}
 		t, o := h.Timestamp(r), h.BaseOffset+int64(r.OffsetDelta)
 		if t < ts || o < atLeast {
 			return nil

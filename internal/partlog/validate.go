@@ -211,15 +211,22 @@ func (b *checked) parseMarker(raw []byte) error {
 	return nil
 }
 
-// decode decompresses the records of a batch. What it gives is good until done is called. A batch of one of our segments cannot be larger than
-// a segment may be; what it grows to is bounded all the same.
-func (l *Log) decode(h *batch.Header, payload []byte) (records []byte, done func(), err error) {
-	if h.Codec() == 0 {
+// decode decompresses the records of a batch of one of our segments. What it gives is good until done is called. What it grows to is bounded, by the topic's
+// bound for records too.
+func (l *Log) decode(h *batch.Header, payload []byte, c *Config) (records []byte, done func(), err error) {
+	if h.Codec() == codec.None {
 		return payload, nop, nil
+	}
+	limit := int64(maxDecoded)
+	if c.MaxRecordBytes > 0 {
+		limit = c.openedLimit(h)
 	}
 	l.decoder.Lock()
 	defer l.decoder.Unlock()
-	records, err = l.decoder.Decode(nil, h.Codec(), payload, maxDecoded)
+	records, err = l.decoder.Decode(nil, h.Codec(), payload, int(limit))
+	if errors.Is(err, codec.ErrTooLarge) && limit < maxOpened {
+		err = fmt.Errorf("%w: %w", ErrInvalidRecord, err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
