@@ -83,6 +83,24 @@ func maskFigures(lines []string) []string {
 	return lines
 }
 
+// maskPerf keeps how many records there were: what comes first of those that were sent, and the fifth column of those that were read.
+func maskPerf(lines []string) []string {
+	for i, l := range lines {
+		if sent, rest, ok := strings.Cut(l, " records sent"); ok {
+			lines[i] = sent + " records sent" + figure.ReplaceAllString(rest, "N")
+			continue
+		}
+		columns := strings.Split(l, ", ")
+		for c := range columns {
+			if c != 4 {
+				columns[c] = figure.ReplaceAllString(columns[c], "N")
+			}
+		}
+		lines[i] = strings.Join(columns, ", ")
+	}
+	return lines
+}
+
 func maskWrites(lines []string) []string {
 	for i, l := range lines {
 		lines[i] = throughput.ReplaceAllString(l, `"avg_throughput":N`)

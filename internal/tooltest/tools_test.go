@@ -189,15 +189,8 @@ func mask(s *step, lines []string) []string {
 		return maskQuorum(lines)
 	case verifiableShareTool:
 		return maskVerifiable(lines)
-	case perfTool, readPerfTool, sharePerfTool: // figures
-		for i, l := range lines {
-			lines[i] = regexp.MustCompile(`[\d.]+`).ReplaceAllStringFunc(l, func(n string) string {
-				if slices.Contains([]string{"2000", "500", "2500", "20"}, n) {
-					return n
-				}
-				return "N"
-			})
-		}
+	case perfTool, readPerfTool, sharePerfTool:
+		return maskPerf(lines)
 	case txnTool: // producer ids, durations
 		for i, l := range lines {
 			l = regexp.MustCompile(`\b\d{4,}\b`).ReplaceAllString(l, "N")

@@ -125,8 +125,9 @@ func (w *world) heartbeat(member string, epoch int32, topics []string) {
 		if r.Initialize != nil {
 			w.todo = append(w.todo, r.Initialize)
 		}
-	case errors.Is(r.Err, group.ErrNotAvailable), errors.Is(r.Err, group.ErrMaxSize):
-	case errors.Is(r.Err, group.ErrUnknownMember), errors.Is(r.Err, ErrFencedEpoch), errors.Is(r.Err, group.ErrNotFound):
+	case errors.Is(r.Err, group.ErrNotAvailable):
+	case errors.Is(r.Err, group.ErrMaxSize), // the group may have put the member out and taken another one since, which is what it looks for first
+		errors.Is(r.Err, group.ErrUnknownMember), errors.Is(r.Err, ErrFencedEpoch), errors.Is(r.Err, group.ErrNotFound):
 		delete(w.members, member)
 	default:
 		w.rt.Fatal(r.Err)
