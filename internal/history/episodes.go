@@ -71,11 +71,11 @@ func (e *episodes) sweepLocked(now time.Time) {
 	}
 }
 
-// end forgets the failures: the partition was read.
+// end forgets the failures: the partition was read. An episode that goes on is not ended by that: what others read of the partition may lie in other objects.
 func (e *episodes) end(k partKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.m) > 0 {
+	if ep, ok := e.m[k]; ok && !time.Now().Before(ep.until) {
 		delete(e.m, k)
 	}
 }

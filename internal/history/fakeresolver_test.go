@@ -21,6 +21,7 @@ type fakeResolver struct {
 	notReady bool
 	unknown  bool                                                                // of all facts
 	fault    func(p *fakePart, start, end int64) (io.ReadCloser, error, bool)    // of the store
+	faultOf  func(s *fakeSegment) error                                          // of one object; called under mu
 	resolve  func(ctx context.Context, q resolve.Question) (remote.Range, error) // in place of the true answer, unless both are zero
 	local    map[*fakePart]bool                                                  // Local says yes to all of it
 	refuse   bool                                                                // offers nothing
@@ -196,7 +197,14 @@ func (s fakeSource) ReadRange(ctx context.Context, start, end int64) (io.ReadClo
 	s.r.mu.Lock()
 	s.r.gets++
 	fault := s.r.fault
+	var missing error
+	if s.r.faultOf != nil {
+		missing = s.r.faultOf(s.s)
+	}
 	s.r.mu.Unlock()
+	if missing != nil {
+		return nil, missing
+	}
 	if fault != nil {
 		if rc, err, ok := fault(s.p, start, end); ok {
 			return rc, err

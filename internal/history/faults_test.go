@@ -327,18 +327,27 @@ func TestEpisodes(t *testing.T) {
 	if _, again := e.begin(k); again {
 		t.Error("one episode began twice")
 	}
-	e.end(k)
-	if e.active(k) {
-		t.Error("an ended episode goes on")
+	if e.end(k); !e.active(k) {
+		t.Error("what somebody else read of the partition ends an episode")
 	}
-	e.base = time.Nanosecond
-	for range 3 {
-		e.begin(k)
-		time.Sleep(time.Microsecond)
+	e.over(k)
+	fail := func(times int) {
+		e.base = time.Nanosecond
+		for range times {
+			e.begin(k)
+			time.Sleep(time.Microsecond)
+		}
+		e.base = time.Hour
 	}
-	e.base = time.Hour
+	fail(3)
 	if length, _ := e.begin(k); length < 6*time.Hour || length > 10*time.Hour {
 		t.Errorf("the fourth failure in a row lasts %v", length)
+	}
+	e.over(k)
+	fail(3)
+	e.end(k)
+	if length, _ := e.begin(k); length > 2*time.Hour {
+		t.Errorf("the first failure after the partition was read lasts %v", length)
 	}
 }
 

@@ -269,7 +269,7 @@ func TestWhatIsWaitedForServesTheFetchThatIsHeld(t *testing.T) {
 	for name, free := range map[string]func(d *testDialer, r *fakeResolver, p *fakePart, off *atomic.Bool){
 		"a place": func(d *testDialer, _ *fakeResolver, _ *fakePart, _ *atomic.Bool) { d.h.fallbacks.give() },
 		"the store": func(d *testDialer, _ *fakeResolver, p *fakePart, _ *atomic.Bool) {
-			d.h.episodes.end(partKey{id: p.topic.id})
+			d.h.episodes.over(partKey{id: p.topic.id})
 		},
 		"the kill switch": func(_ *testDialer, _ *fakeResolver, _ *fakePart, off *atomic.Bool) { off.Store(true) },
 		"the local log": func(_ *testDialer, r *fakeResolver, p *fakePart, _ *atomic.Bool) {
