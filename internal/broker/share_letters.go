@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rewind-kafka/rewind/internal/coord/sharestate"
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/sharepart"
 )
@@ -54,8 +55,12 @@ func (d *deadLetters) post(k shareKey, letters []sharepart.Letter) {
 		q = &letterQueue{}
 		d.queues[k] = q
 	}
-	for _, known := range slices.Concat(q.writing, q.waiting) {
-		letters = withoutRange(letters, known.First, known.Last)
+	for _, list := range [][]sharepart.Letter{q.writing, q.waiting} {
+		for _, known := range list {
+			if slices.ContainsFunc(letters, func(l sharepart.Letter) bool { return l.First <= known.Last && known.First <= l.Last }) {
+				letters = withoutRange(letters, known.First, known.Last)
+			}
+		}
 	}
 	q.waiting = append(q.waiting, letters...)
 	if !running {
@@ -152,6 +157,9 @@ func (d *deadLetters) archive(k shareKey, letters []sharepart.Letter) error {
 			return nil // its state goes with the topic
 		}
 		sp, err := d.s.get(ctx, k, p)
+		if errors.Is(err, sharestate.ErrUninitialized) {
+			return nil // the group was deleted, or its offsets
+		}
 		if err != nil {
 			return err
 		}

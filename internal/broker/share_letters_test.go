@@ -81,6 +81,11 @@ func (b *testBroker) archiving(k shareKey) bool {
 	if sp == nil {
 		return writing
 	}
+	select {
+	case <-sp.ready:
+	default:
+		return true // or not: it is being taken up
+	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	for o := sp.machine.Start(); o < 1000; o++ {

@@ -1,5 +1,7 @@
 package tooltest
 
+import "strings"
+
 const (
 	verifiableProducer = "org.apache.kafka.tools.VerifiableProducer"
 	verifiableConsumer = "org.apache.kafka.tools.VerifiableConsumer"
@@ -108,5 +110,29 @@ func clientSteps() []step {
 		{name: "resetter: as a try", class: resetterTool, args: "--bootstrap-server {b} --application-id resettable --input-topics history --dry-run", sorted: true},
 		{name: "resetter", class: resetterTool, args: "--bootstrap-server {b} --application-id resettable --input-topics history --to-earliest", sorted: true},
 		{name: "resetter: of an application that runs", class: resetterTool, args: "--bootstrap-server {b} --application-id steady --input-topics history", sorted: true},
+	}
+}
+
+// letterSteps are about the dead letter queue of a share group.
+func letterSteps() []step {
+	console := func(name, args string, more ...func(*step)) step {
+		s := step{name: "letters: " + name, class: consoleConsumer, sorted: true, args: "--bootstrap-server {b} --from-beginning --timeout-ms 20000 --formatter-property print.headers=true --formatter-property print.key=true " + args}
+		for _, m := range more {
+			m(&s)
+		}
+		return s
+	}
+	reject := step{name: "letters: reject", class: shareConsoleTool, sorted: true, sample: true, args: "--bootstrap-server {b} --topic crewed --group dead-crew --reject --max-messages 20 --timeout-ms 20000"}
+	again := reject
+	again.name, again.args = "letters: reject with copies", strings.ReplaceAll(reject.args, "dead-crew", "copy-crew")
+	return []step{
+		{name: "letters: make the queue", class: topicsTool, sample: true, args: "--bootstrap-server {b} --create --topic dlq.crewed --partitions 1 --config errors.deadletterqueue.group.enable=true"},
+		{name: "letters: name it", class: configsTool, sample: true, args: "--bootstrap-server {b} --alter --entity-type groups --entity-name dead-crew --add-config errors.deadletterqueue.topic.name=dlq.crewed,share.auto.offset.reset=earliest"},
+		{name: "letters: name it for copies", class: configsTool, args: "--bootstrap-server {b} --alter --entity-type groups --entity-name copy-crew --add-config errors.deadletterqueue.topic.name=dlq.crewed,share.auto.offset.reset=earliest,errors.deadletterqueue.copy.record.enable=true"},
+		reject,
+		console("read", "--topic dlq.crewed --max-messages 20", sampled, want("__dlq.errors.offset:9,__dlq.errors.group:dead-crew,__dlq.errors.delivery.count:1,__dlq.errors.message:Offset rejected by client.")),
+		again,
+		console("read with copies", "--topic dlq.crewed --max-messages 40", want("value-19")),
+		{name: "letters: what is left", class: shareGroupsTool, sorted: true, args: "--bootstrap-server {b} --describe --group dead-crew"},
 	}
 }

@@ -48,7 +48,7 @@ func (s *step) arguments(addr string) []string {
 
 func steps() []step {
 	var all []step
-	for _, s := range [][]step{topicSteps(), configSteps(), groupSteps(), nextGroupSteps(), shareSteps(), streamsSteps(), aclSteps(), transactionSteps(), recordSteps(), clientSteps(), clusterSteps(), clusterMoreSteps(), featureSteps()} {
+	for _, s := range [][]step{topicSteps(), configSteps(), groupSteps(), nextGroupSteps(), shareSteps(), streamsSteps(), aclSteps(), transactionSteps(), recordSteps(), clientSteps(), letterSteps(), clusterSteps(), clusterMoreSteps(), featureSteps()} {
 		all = append(all, s...)
 	}
 	return all
