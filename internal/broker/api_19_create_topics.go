@@ -103,6 +103,9 @@ func (b *Broker) createAsked(c *conn, asked *kmsg.CreateTopicsRequestTopic, vali
 			}
 			t.Configs[kv.Name] = *kv.Value
 		}
+		if err := checkConfigValues(t.Configs); err != nil {
+			return failedTopic(asked.Topic, errInvalidConfig, err.Error())
+		}
 		_, err = config.ParseTopic(t.Configs, b.config())
 	}
 	if err != nil {

@@ -67,7 +67,22 @@ func (b *Broker) alterable(kind kmsg.ConfigResourceType, name string) (resource,
 	return &topicResource{b, topics.Topic{Name: name}}, err
 }
 
+// maxConfigValue is how long the value of a configuration may be, as in Apache Kafka. What is kept of it is read whole by the next start.
+const maxConfigValue = 32767
+
+func checkConfigValues(values map[string]string) error {
+	for name, v := range values {
+		if len(v) > maxConfigValue {
+			return &configError{errInvalidConfig, fmt.Sprintf("the value of %.100q is %d bytes long, %d are allowed", name, len(v), maxConfigValue)}
+		}
+	}
+	return nil
+}
+
 func replaceConfigsOf(r resource, missing error, overrides map[string]string, validateOnly bool) error {
+	if err := checkConfigValues(overrides); err != nil {
+		return err
+	}
 	if missing == nil {
 		return r.replace(overrides, validateOnly)
 	}

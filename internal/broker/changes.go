@@ -187,12 +187,12 @@ func (b *Broker) dropTopic(name string, take func() *topicLogs) error {
 	return nil
 }
 
-// setTopicConfigs replaces a topic's overrides: judged, made durable, then in force.
-func (b *Broker) setTopicConfigs(name string, overrides map[string]string) error {
+// setTopicConfigs replaces a topic's overrides: judged, made durable, then in force. They are those of the topic with the id, and of no later one of its name.
+func (b *Broker) setTopicConfigs(name string, id remotestorage.UUID, overrides map[string]string) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	t, ok := b.topics.Get(name)
-	if !ok {
+	if !ok || t.ID != id {
 		return fmt.Errorf("%w: %s", topics.ErrUnknown, name)
 	}
 	next, err := b.checkTopicConfigs(&t, overrides)

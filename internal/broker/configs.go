@@ -144,7 +144,7 @@ func (r *topicResource) replace(overrides map[string]string, validateOnly bool) 
 		_, err := r.b.checkTopicConfigs(&r.t, overrides)
 		return err
 	}
-	return r.b.setTopicConfigs(r.t.Name, overrides)
+	return r.b.setTopicConfigs(r.t.Name, r.t.ID, overrides)
 }
 
 type brokerResource struct {

@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,4 +242,45 @@ func bigRecord(topic string) *kgo.Record {
 	value := make([]byte, 1000) // that no codec makes small
 	rand.Read(value)
 	return &kgo.Record{Topic: topic, Value: value}
+}
+
+// TestLongConfigurations: a value that is too long is refused whatever it is for, by all who set one; what is accepted the next start can read.
+func TestLongConfigurations(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir)
+	b.createTopic(t, "t", 1)
+	long := func(n int) *string { return kmsg.StringPtr(strings.Repeat("0:1,", n/4-1) + "00:1") }
+	c := b.raw(t)
+	const key = "leader.replication.throttled.replicas"
+	for n, want := range map[int]int16{maxConfigValue - 3: errNone, 6 << 20: errInvalidConfig} {
+		create := kmsg.NewPtrCreateTopicsRequest()
+		create.SetVersion(7)
+		create.TimeoutMillis = 10_000
+		ct := kmsg.NewCreateTopicsRequestTopic()
+		ct.Topic, ct.NumPartitions, ct.ReplicationFactor = fmt.Sprint("of-", n), 1, 1
+		ct.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: key, Value: long(n)}}
+		create.Topics = append(create.Topics, ct)
+		if code := c.ask(t, create).(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode; code != want {
+			t.Errorf("made with a value of %d bytes: error %d, want %d", n, code, want)
+		}
+		for _, op := range []kmsg.IncrementalAlterConfigOp{kmsg.IncrementalAlterConfigOpSet, kmsg.IncrementalAlterConfigOpAppend} {
+			alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			alter.SetVersion(1)
+			alter.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "t",
+				Configs: []kmsg.IncrementalAlterConfigsRequestResourceConfig{{Name: key, Op: op, Value: long(n)}}}}
+			if code := c.ask(t, alter).(*kmsg.IncrementalAlterConfigsResponse).Resources[0].ErrorCode; code != want && op == kmsg.IncrementalAlterConfigOpSet {
+				t.Errorf("altered to a value of %d bytes: error %d, want %d", n, code, want)
+			}
+		}
+		replace := kmsg.NewPtrAlterConfigsRequest()
+		replace.SetVersion(2)
+		replace.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeTopic, ResourceName: "t", Configs: []kmsg.AlterConfigsRequestResourceConfig{{Name: key, Value: long(n)}}}}
+		if code := c.ask(t, replace).(*kmsg.AlterConfigsResponse).Resources[0].ErrorCode; code != want {
+			t.Errorf("replaced by a value of %d bytes: error %d, want %d", n, code, want)
+		}
+	}
+	if err := b.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	startBroker(t, dir)
 }

@@ -199,6 +199,9 @@ func TestIDsOfAnEarlierTopic(t *testing.T) {
 	if err := b.deleteTopic("later", earlier.ID); !errors.Is(err, topics.ErrUnknown) {
 		t.Errorf("deleted by another one's id: %v", err)
 	}
+	if err := b.setTopicConfigs("later", earlier.ID, map[string]string{"retention.ms": "1"}); !errors.Is(err, topics.ErrUnknown) {
+		t.Errorf("altered by another one's id: %v", err)
+	}
 	if _, there := b.topics.Get("later"); !there {
 		t.Error("it is gone")
 	}

@@ -330,11 +330,11 @@ func TestDeletedTopicLeavesNoObjects(t *testing.T) {
 	b.tieredTopic(t, "off", 1)
 	b.produceTiered(t, "off", 1, 200)
 	configs := map[string]string{"internal.segment.bytes": "20000"}
-	if err := b.setTopicConfigs("off", configs); !errors.Is(err, config.ErrInvalidValue) {
+	if err := b.setTopicConfigs("off", b.logs.topic("off").id, configs); !errors.Is(err, config.ErrInvalidValue) {
 		t.Errorf("switched off without consent: %v", err)
 	}
 	configs["remote.log.delete.on.disable"] = "true"
-	if err := b.setTopicConfigs("off", configs); err != nil {
+	if err := b.setTopicConfigs("off", b.logs.topic("off").id, configs); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the objects to go", func() bool { return objectsIn(t, dir) == 0 })

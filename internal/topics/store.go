@@ -255,6 +255,9 @@ func (r *Registry) save(t *Topic, deleting bool) error {
 	if err != nil {
 		return fmt.Errorf("encoding topic %s: %w", t.Name, err)
 	}
+	if len(b) >= maxFile { // the next start would not read it
+		return fmt.Errorf("writing topic %s: %d bytes, %d are allowed", t.Name, len(b), maxFile)
+	}
 	name := t.Name + suffix
 	if deleting {
 		name = deletingName(t.ID)
