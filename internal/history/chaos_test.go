@@ -18,6 +18,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/resolve"
 	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -36,7 +37,7 @@ func TestChaos(t *testing.T) {
 			o := dialOptions{
 				Shared: true, MemoryBudget: 192 << 10, ChunkBytes: 64 << 10, Patience: 20 * time.Millisecond, Fallback: 50 * time.Millisecond,
 				RemoteFetchMaxWait: time.Second, RangeTimeout: 300 * time.Millisecond,
-				Logger: slog.New(slog.DiscardHandler), Change: func(o *Options) { o.Stream, o.MaxFallbacks = tt.stream, 3 },
+				Logger: slog.New(slog.DiscardHandler), Change: func(o *Options) { o.Stream, o.MaxFallbacks, o.Offer = tt.stream, 3, !tt.located },
 			}
 			b := newFakeBroker(t)
 			for i, p := range b.topic("history", 10).parts {
@@ -177,6 +178,7 @@ type chaotic struct {
 	rng     *rand.Rand
 	conn    *rawClient
 	version int16
+	capable bool // it follows locations, or says so
 	session *session.Client
 	next    map[int32]int64
 }
@@ -187,6 +189,7 @@ func (c *chaotic) connect() {
 		c.t.Error(err)
 	}
 	c.version = []int16{4, 11, 12, 17, 18}[c.rng.IntN(5)]
+	c.capable = c.version >= firstTagged && c.rng.IntN(3) == 0
 	c.session = new(session.Client)
 	c.next = make(map[int32]int64)
 }
@@ -251,6 +254,7 @@ func (c *chaotic) fetch(wait time.Duration, committed bool, parts []*fakePart) {
 	for _, p := range parts {
 		q := kmsg.NewFetchRequestTopicPartition()
 		q.Partition, q.FetchOffset, q.PartitionMaxBytes = p.n, c.next[p.n], 20_000
+		wire.SetLocationRequested(&q, c.capable && c.rng.IntN(10) > 0)
 		part := session.Part{FetchRequestTopicPartition: q}
 		if c.version >= firstByID {
 			part.TopicID = p.topic.id
@@ -258,6 +262,9 @@ func (c *chaotic) fetch(wait time.Duration, committed bool, parts []*fakePart) {
 			part.Topic = p.topic.name
 		}
 		want = append(want, part)
+	}
+	if c.capable {
+		wire.SetSupportedStorageFormatVersions(req, []string{remotestorage.StorageFormatApacheKafkaV1})
 	}
 	built := c.session.Build(want)
 	built.Set(req)
@@ -284,6 +291,14 @@ func (c *chaotic) check(r *kmsg.FetchResponseTopicPartition, committed bool) {
 		return
 	}
 	at := c.next[r.Partition]
+	if l, err := wire.PartitionLocation(r); l != nil || err != nil {
+		if err != nil || !c.capable || len(r.RecordBatches) > 0 || at < l.BaseOffset || at > l.LastOffset || committed && r.AbortedTransactions == nil {
+			c.t.Errorf("partition %d at %d: %v, location %+v", r.Partition, at, err, l)
+			return
+		}
+		c.next[r.Partition] = l.LastOffset + 1 // as if it had been read
+		return
+	}
 	_, err := batch.Each(r.RecordBatches, func(h batch.Header, raw []byte) error {
 		if h.BaseOffset > at || h.LastOffset() < at || !bytes.Equal(raw, batchOf(r.Partition, h.BaseOffset, 10, 500)) {
 			c.t.Errorf("partition %d: batch %d to %d at %d", r.Partition, h.BaseOffset, h.LastOffset(), at)
