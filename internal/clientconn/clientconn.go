@@ -193,8 +193,9 @@ type Conn struct {
 	ending         bool
 	authenticating bool
 	authDone       chan struct{} // closed when authenticating ends
-	cause          error         // the first that was no orderly end
-	asking         *own          // whose Then has not been called yet; there is one at a time
+	login          lifetime
+	cause          error // the first that was no orderly end
+	asking         *own  // whose Then has not been called yet; there is one at a time
 }
 
 // New makes a Conn over both ends; it owns them from now on.

@@ -51,6 +51,13 @@ func (l *life) paid() {
 	l.restLocked()
 }
 
+// owes tells whether the client waits for something.
+func (l *life) owes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taking || l.owed > 0
+}
+
 func (l *life) drain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -153,6 +153,7 @@ func (r *requestReader) note(q *head) {
 	switch auth := q.Key == keySaslHandshake || q.Key == keySaslAuthenticate; {
 	case auth && !c.authenticating:
 		c.authenticating, c.authDone = true, make(chan struct{})
+		c.beginsLocked()
 	case !auth && c.authenticating:
 		c.authenticating = false
 		close(c.authDone)

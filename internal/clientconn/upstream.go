@@ -68,7 +68,7 @@ func (c *Conn) writeHoldingTurn(p *pending, write func(correlationID int32) erro
 }
 
 // Request sends a request of our own on the client's connection, and so with the client's principal, and waits for its response. It waits while the
-// client authenticates: a broker bears nothing in between. The broker handles it in its order behind what the client has sent. If ctx ends
+// client authenticates, or is to authenticate again: a broker bears nothing in between. The broker handles it in its order behind what the client has sent. If ctx ends
 // before, the response is thrown away when it comes.
 func (c *Conn) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	o := &own{req: req, gone: ctx, answer: make(chan result, 1)}
@@ -86,7 +86,7 @@ func (c *Conn) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, er
 }
 
 func (c *Conn) send(ctx context.Context, o *own) error {
-	for {
+	for waited := false; ; {
 		select {
 		case c.turn <- struct{}{}:
 		case <-ctx.Done():
@@ -98,8 +98,9 @@ func (c *Conn) send(ctx context.Context, o *own) error {
 		c.mu.Lock()
 		wait, clientID := c.authDone, c.clientID
 		authenticating := c.authenticating
+		begins, expired := c.expiredLocked()
 		c.mu.Unlock()
-		if !authenticating {
+		if !authenticating && (!expired || waited) {
 			err := c.writeHoldingTurn(&pending{own: o}, func(id int32) error {
 				_, err := c.upstream.Write(wire.AppendRequest(nil, o.req, id, clientID))
 				return err
@@ -108,6 +109,14 @@ func (c *Conn) send(ctx context.Context, o *own) error {
 			return err
 		}
 		<-c.turn
+		if !authenticating {
+			over, err := c.awaitLogin(ctx, begins)
+			if err != nil {
+				return err
+			}
+			waited = over
+			continue
+		}
 		select {
 		case <-wait:
 		case <-ctx.Done():
@@ -180,6 +189,7 @@ func (c *Conn) response(br *bufio.Reader, size int, p *pending) error {
 			return fmt.Errorf("reading from the broker: %w: correlation id %d, expected %d", wire.ErrMalformed, id, p.correlationID)
 		}
 	}
+	c.noteLifetime(br, size, p)
 	switch {
 	case p.own != nil && p.own.then != nil:
 		return c.goOn(br, size, p)
