@@ -45,5 +45,5 @@
 // What is granted comes in blocks of one size, which the Budget keeps and gives out again, so that the process holds what it was granted and not as much again in
 // garbage: a block is made only when none that was given back is left. When nobody reads the blocks are the garbage collector's, and can be had back until it comes.
 //
-// A request larger than the whole budget (a batch larger than the budget) is granted when nothing else is in use: an over-draft for one batch at a time.
+// A request larger than the whole budget (a batch larger than the budget) is granted when nothing else is in use: an over-draft for one batch at a time, of maxBatch at most.
 package remote
