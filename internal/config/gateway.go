@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -280,8 +279,8 @@ func hostAlone(v string) (string, error) {
 func patterns(v string) (string, error) {
 	items := SplitList(v)
 	for _, item := range items {
-		if _, err := path.Match(item, ""); err != nil {
-			return "", fmt.Errorf("%q is no pattern", item)
+		if strings.ContainsAny(item, `[]\`) {
+			return "", fmt.Errorf("%q is no pattern: * and ? are known, and nothing else", item)
 		}
 	}
 	return strings.Join(items, ","), nil

@@ -160,3 +160,32 @@ func TestPolicy(t *testing.T) {
 		t.Error("the kill switch, or no policy")
 	}
 }
+
+// * and ? stand for whatever there is in names: clients and users have slashes, spaces and signs of all kinds in theirs.
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*", "", true}, {"*", "anything", true}, {"*", "spiffe://domain/path", true}, {"team*", "team/app-7", true}, {"User:*", "User:service/host@REALM", true}, {"*/app", "team/app", true},
+		{"User:CN=alice*", "User:CN=alice,O=A/B", true}, {"?", "/", true}, {"?", "\u00e9", true}, {"?", "", false}, {"a?c", "abc", true}, {"a?c", "ac", false}, {"a*b*c", "a1b2b3c", true},
+		{"a*b*c", "a1b2b3", false}, {"orders", "orders", true}, {"orders", "Orders", false}, {"orders", "orders2", false}, {"", "", true}, {"", "x", false}, {"**", "x", true}, {"*x", "xxy", false},
+		{"a.b", "axb", false}, {"{a,b}", "a", false},
+	} {
+		if matches([]string{c.pattern}, c.name) != c.want {
+			t.Errorf("%q for %q: %t", c.pattern, c.name, !c.want)
+		}
+	}
+}
+
+// Long names that nearly match do not take long: they come from clients.
+func TestPatternsAreQuick(t *testing.T) {
+	pattern, name := strings.Repeat("*a", 20)+"b", strings.Repeat("a", 32_000)
+	began := time.Now()
+	if matches([]string{pattern}, name) {
+		t.Error("it matches")
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("%v", took)
+	}
+}

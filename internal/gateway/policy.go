@@ -1,9 +1,6 @@
 package gateway
 
-import (
-	"path"
-	"slices"
-)
+import "slices"
 
 // Policy says whose history is read from the store, and how much of it. It may be replaced while the gateway runs (SetPolicy), which acts with the next fetch. Lists are of
 // names with * and ? in them; an empty one is everybody.
@@ -26,10 +23,32 @@ type Policy struct {
 }
 
 func matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, name)
-		return err == nil && ok
-	})
+	return slices.ContainsFunc(patterns, func(p string) bool { return match([]rune(p), []rune(name)) })
+}
+
+// match: * stands for anything, ? for one sign, everything else for itself. Names of users and clients have slashes in them, which path.Match would not let * stand for.
+func match(pattern, name []rune) bool {
+	star, from := -1, 0 // the last *, and what it stands for so far ends before from
+	p := 0
+	for n := 0; n < len(name); {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
+			p++
+			n++
+		case star >= 0:
+			from++
+			p, n = star+1, from
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
 }
 
 // topic tells whether a topic's history is read from the store.
