@@ -14,6 +14,7 @@ import (
 	"gocloud.dev/blob/driver"
 	"gocloud.dev/gcerrors"
 
+	"github.com/rewind-kafka/rewind/internal/foldersync"
 	"github.com/rewind-kafka/rewind/internal/storedir"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -44,6 +45,8 @@ type tree struct {
 	mu sync.Mutex
 	// durable holds the folders of which this process knows that they are synced into their parents.
 	durable map[string]bool
+	// folders are those that have been synced: partitions' folders lie in one, and their objects in each.
+	folders map[string]*foldersync.Folder
 	made    int // counts the times that a folder was found missing
 }
 
@@ -58,7 +61,7 @@ func (d *directory) tree() (*tree, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.at == nil || d.at.root != root {
-		d.at = &tree{d: d, root: root, durable: make(map[string]bool)}
+		d.at = &tree{d: d, root: root, durable: make(map[string]bool), folders: make(map[string]*foldersync.Folder)}
 	}
 	return d.at, nil
 }
@@ -259,6 +262,7 @@ func (t *tree) forget(dir string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.made++
+	delete(t.folders, dir) // what gets its name is another one
 	for ; dir != "."; dir = path.Dir(dir) {
 		delete(t.durable, dir)
 	}
@@ -269,5 +273,16 @@ func (t *tree) sync(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.d.fsync(f), f.Close())
+	return errors.Join(t.folder(dir).Sync(func() error { return t.d.fsync(f) }), f.Close())
+}
+
+func (t *tree) folder(dir string) *foldersync.Folder {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.folders[dir]
+	if f == nil {
+		f = new(foldersync.Folder)
+		t.folders[dir] = f
+	}
+	return f
 }

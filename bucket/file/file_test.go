@@ -356,26 +356,24 @@ func TestFileInTheWay(t *testing.T) {
 // TestRemadeFolderIsSynced: a folder that goes and comes back while the write that first made it settles is not taken for synced by the one that made it again.
 func TestRemadeFolderIsSynced(t *testing.T) {
 	var s *bucket.Store
+	var dir string
 	var again *blob.Writer
 	meddle := sync.OnceValue(func() error {
-		if err := s.Bucket.Delete(t.Context(), "t-0/a.log"); err != nil {
+		err := errors.Join(os.Remove(filepath.Join(dir, "t-0", "a.log")), os.Remove(filepath.Join(dir, "t-0"))) // another process: ours would wait
+		if err != nil {
 			return err
 		}
-		var err error
 		if again, err = s.Bucket.NewWriter(t.Context(), "t-0/b.log", &blob.WriterOptions{ContentType: contentType}); err != nil {
 			return err
 		}
 		_, err = again.Write([]byte("x"))
 		return err
 	})
-	inside := false
 	var trace *[]string
-	s, _, trace = traced(t, func(name string) error {
-		if name != "." || inside {
+	s, dir, trace = traced(t, func(name string) error {
+		if name != "." {
 			return nil
 		}
-		inside = true
-		defer func() { inside = false }()
 		return meddle()
 	})
 	put(t, s, "t-0/a.log", "x")
@@ -475,6 +473,31 @@ func TestListing(t *testing.T) {
 			if got := list(c.prefix, c.delimiter, page); !slices.Equal(got, c.want) {
 				t.Errorf("prefix %q, delimiter %q, page %d: %q, want %q", c.prefix, c.delimiter, page, got, c.want)
 			}
+		}
+	}
+}
+
+// TestFailedSyncOfAFolderIsForGood: of two who write into one folder the first is told that it could not be synced. The other one's name may be as lost, although the
+// disk says nothing of that; so is that of a new folder beside it. Another folder is not concerned.
+func TestFailedSyncOfAFolderIsForGood(t *testing.T) {
+	broken := errors.New("disk is broken")
+	for _, at := range []string{"t-0", "."} {
+		failed := false
+		s, _, _ := traced(t, func(name string) error {
+			if name == at && !failed {
+				failed = true
+				return broken
+			}
+			return nil
+		})
+		write := func(key string) error { return s.Bucket.WriteAll(t.Context(), key, []byte("x"), nil) }
+		for _, key := range []string{"t-0/a.log", "t-0/b.log"} {
+			if err := write(key); !errors.Is(err, broken) {
+				t.Errorf("syncing %s failed, and %s is written: %v", at, key, err)
+			}
+		}
+		if err := write("t-1/a.log"); errors.Is(err, broken) != (at == ".") {
+			t.Errorf("syncing %s failed, another folder: %v", at, err)
 		}
 	}
 }

@@ -15,6 +15,8 @@ const module = "github.com/rewind-kafka/rewind"
 
 // layers, from the bottom. A package imports packages of lower layers only. A new package goes into the lowest layer that its imports allow.
 var layers = [][]string{
+	// What the rest of the bottom stands on.
+	{"internal/foldersync"},
 	// Nouns and formats that know nothing else.
 	{"remotestorage", "internal/acl", "internal/sasl", "internal/keyfiles", "internal/principal", "internal/batch", "internal/codec", "internal/usage", "internal/bytesize", "internal/atomicfile", "internal/oncefile", "internal/loadcache", "internal/freeport", "internal/peers", "internal/coord/group", "internal/coord/assignor", "internal/coord/txn", "internal/coord/sharestate", "internal/sharepart", "internal/sharesession", "internal/quota", "internal/arrows"},
 	// Formats, and state machines without I/O.

@@ -5,40 +5,33 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rewind-kafka/rewind/internal/foldersync"
 )
 
 // WithFolders is v, except that a folder whose sync has failed once fails every sync from then on. The kernel tells of such an error once and may report success the
 // next time, although names that others have put there meanwhile are lost: what shares a folder, as all that lies in a data directory does, has to share the
-// failure. Renamed or removed, the folder is forgotten; whatever gets its name is another one. Syncs of one folder that come at the same time share one.
+// failure. Renamed or removed, the folder is forgotten; whatever gets its name is another one.
 func WithFolders(v vfs.FS) vfs.FS {
 	if _, there := v.(*foldersFS); there {
 		return v
 	}
-	return &foldersFS{FS: v, folders: map[string]*folder{}}
+	return &foldersFS{FS: v, folders: map[string]*foldersync.Folder{}}
 }
 
 type foldersFS struct {
 	vfs.FS
 	mu      sync.Mutex
-	folders map[string]*folder
+	folders map[string]*foldersync.Folder
 }
 
-// folder is one that has been synced.
-type folder struct {
-	syncing sync.Mutex // held by who is at it
-
-	mu           sync.Mutex
-	begun, ended int   // syncs
-	err          error // of the one that failed
-}
-
-func (s *foldersFS) folder(path string) *folder {
+func (s *foldersFS) folder(path string) *foldersync.Folder {
 	path = s.PathJoin(path) // as PathDir gives it
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.folders[path]
 	if f == nil {
-		f = &folder{}
+		f = &foldersync.Folder{}
 		s.folders[path] = f
 	}
 	return f
@@ -89,37 +82,14 @@ func (s *foldersFS) Unwrap() vfs.FS { return s.FS }
 type folderFile struct {
 	vfs.File
 	name   string
-	folder *folder
+	folder *foldersync.Folder
 }
 
 func (f *folderFile) Sync() error {
-	if err := f.folder.sync(f.File.Sync); err != nil {
+	if err := f.folder.Sync(f.File.Sync); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	return nil
 }
 
 func (f *folderFile) SyncData() error { return f.Sync() }
-
-// sync returns once a sync that has begun after the call has ended.
-func (d *folder) sync(do func() error) error {
-	d.mu.Lock()
-	mine := d.begun + 1
-	d.mu.Unlock()
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	d.mu.Lock()
-	served, err := d.ended >= mine, d.err
-	if !served && err == nil {
-		d.begun++
-	}
-	d.mu.Unlock()
-	if served || err != nil {
-		return err
-	}
-	err = do()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended, d.err = d.begun, err
-	return err
-}

@@ -2,7 +2,6 @@ package atomicfile
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -74,50 +73,5 @@ func TestNewFolderOfTheName(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestFolderSyncsAreShared: of many who come at one time nobody is told that it is done before a sync that began after they came has ended, and when that fails none
-// of those who wait is told otherwise.
-func TestFolderSyncsAreShared(t *testing.T) {
-	for _, fault := range []error{nil, errBroken} {
-		const callers = 50
-		var d folder
-		var syncs atomic.Int64
-		arrived, letGo := make(chan struct{}), make(chan struct{})
-		slow := func() error {
-			if syncs.Add(1) == 1 {
-				close(arrived)
-				<-letGo
-				return fault
-			}
-			return nil
-		}
-		first := make(chan error, 1)
-		go func() { first <- d.sync(slow) }()
-		<-arrived
-		var wg, waiting sync.WaitGroup
-		errs := make([]error, callers)
-		waiting.Add(callers)
-		for i := range callers {
-			wg.Go(func() {
-				waiting.Done()
-				errs[i] = d.sync(slow)
-			})
-		}
-		waiting.Wait()
-		close(letGo)
-		wg.Wait()
-		if err := <-first; !errors.Is(err, fault) {
-			t.Errorf("the first: %v, want %v", err, fault)
-		}
-		for i, err := range errs {
-			if !errors.Is(err, fault) {
-				t.Errorf("caller %d: %v, want %v", i, err, fault)
-			}
-		}
-		if n := syncs.Load(); fault != nil && n != 1 || fault == nil && (n < 2 || n > callers+1) {
-			t.Errorf("%d syncs", n)
-		}
 	}
 }

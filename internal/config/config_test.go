@@ -394,3 +394,49 @@ func TestSynonymsAreListed(t *testing.T) {
 		}
 	}
 }
+
+// TestJitterInHours: as with other times in several units the finest counts.
+func TestJitterInHours(t *testing.T) {
+	b := NewBroker()
+	for _, c := range []struct {
+		key, value string
+		ms         int64
+	}{{"log.roll.jitter.hours", "2", 7_200_000}, {"log.roll.jitter.ms", "5s", 5000}} {
+		if err := b.Set(c.key, c.value); err != nil {
+			t.Fatal(err)
+		}
+		if topic, err := ParseTopic(nil, b); err != nil || topic.SegmentJitterMs != c.ms {
+			t.Errorf("with %s: %d, %v, want %d", c.key, topic.SegmentJitterMs, err, c.ms)
+		}
+	}
+	if err := b.SetDynamic(map[string]string{"log.roll.jitter.hours": "1"}); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("altering the hours: %v", err)
+	}
+}
+
+// TestFlushScheduler: how often logs are looked at, and what it means to topics.
+func TestFlushScheduler(t *testing.T) {
+	b := NewBroker()
+	check := func(every time.Duration, ms int64) {
+		t.Helper()
+		topic, err := ParseTopic(nil, b)
+		if got := b.FlushScheduler(); got != every || err != nil || topic.FlushMs != ms {
+			t.Errorf("every %v, flush.ms %d, %v, want %v, %d", got, topic.FlushMs, err, every, ms)
+		}
+	}
+	check(time.Second, math.MaxInt64)
+	for _, c := range []struct {
+		key, value string
+		every      time.Duration
+		ms         int64
+	}{
+		{"log.flush.scheduler.interval.ms", "200ms", 200 * time.Millisecond, 200},
+		{"log.flush.interval.ms", "70", 200 * time.Millisecond, 70},
+		{"log.flush.scheduler.interval.ms", "9223372036854775807", time.Second, 70},
+	} {
+		if err := b.Set(c.key, c.value); err != nil {
+			t.Fatal(err)
+		}
+		check(c.every, c.ms)
+	}
+}
