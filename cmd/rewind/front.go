@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,6 +24,7 @@ type httpFront struct {
 	files    *fileserver.Handler
 	signer   *fileserver.Signer // nil if nothing signs for the directory
 	tls      *tls.Config        // nil: plain HTTP
+	patience time.Duration      // of close with answers that are under way, beyond drainTime
 }
 
 // open listens at an address, unless it is empty. After an error the front is to be closed all the same.
@@ -72,7 +74,7 @@ func (f *httpFront) close() error {
 	var errs []error
 	switch {
 	case f.server != nil:
-		errs = append(errs, f.server.stop())
+		errs = append(errs, f.server.stop(f.patience))
 	case f.listener != nil:
 		errs = append(errs, f.listener.Close())
 	}

@@ -123,9 +123,11 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		if started {
 			log.Info("draining", "timeout", cfg.DrainTimeout)
 		}
-		limited, cancel := context.WithTimeout(context.Background(), cfg.DrainTimeout)
+		until := time.Now().Add(cfg.DrainTimeout)
+		limited, cancel := context.WithDeadline(context.Background(), until)
 		defer cancel()
 		err = errors.Join(err, g.Close(limited))
+		front.patience = time.Until(until) // who reads by a location that this process has signed
 	}()
 	if err := g.Start(ctx); err != nil {
 		return err

@@ -113,7 +113,7 @@ func (c *storeCmd) Run(ctx context.Context) error {
 	} else {
 		<-ctx.Done()
 	}
-	return errors.Join(err, server.stop())
+	return errors.Join(err, server.stop(0))
 }
 
 // httpServer is an HTTP server and the goroutine that it runs on.
@@ -130,9 +130,9 @@ func startHTTP(l net.Listener, h http.Handler) *httpServer {
 
 const drainTime = 5 * time.Second
 
-// stop lets answers that are under way finish for a while, then cuts them.
-func (s *httpServer) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+// stop lets answers that are under way finish for drainTime, or for so long, if that is more; then it cuts them.
+func (s *httpServer) stop(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), max(patience, drainTime))
 	defer cancel()
 	err := s.s.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {

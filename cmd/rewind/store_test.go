@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -176,4 +178,40 @@ type firstLine struct {
 func (l *firstLine) Write(b []byte) (int, error) {
 	defer l.once.Do(func() { close(l.written) })
 	return l.Buffer.Write(b)
+}
+
+// TestHTTPStopWaits: an answer that is under way is finished within the time that there is.
+func TestHTTPStopWaits(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	s := startHTTP(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "the beginning, ")
+		w.(http.Flusher).Flush()
+		close(begun)
+		<-goOn
+		io.WriteString(w, "the end")
+	}))
+	resp, err := http.Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	<-begun
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.stop(5 * time.Minute) }()
+	select {
+	case err := <-stopped:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(drainTime + time.Second):
+	}
+	close(goOn)
+	if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "the beginning, the end" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }
