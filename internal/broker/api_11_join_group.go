@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,6 +37,10 @@ func (b *Broker) handleJoinGroup(ctx context.Context, c *conn, req *kmsg.JoinGro
 		return resp, nil
 	}
 	join.NewMemberID = newMemberID(join)
+	if longJoin(join, req) {
+		fillJoin(resp, group.JoinResult{Err: group.ErrInvalidRequest, Generation: -1}, req.Version)
+		return resp, nil
+	}
 	for _, p := range req.Protocols {
 		join.Protocols = append(join.Protocols, group.Protocol{Name: p.Name, Metadata: bytes.Clone(p.Metadata)})
 	}
@@ -52,6 +57,12 @@ func (b *Broker) handleJoinGroup(ctx context.Context, c *conn, req *kmsg.JoinGro
 	}
 	fillJoin(resp, r.(group.JoinResult), req.Version)
 	return resp, nil
+}
+
+// longJoin tells whether a request has a name in it that does not fit into the record of a group.
+func longJoin(join *group.Join, req *kmsg.JoinGroupRequest) bool {
+	return len(join.NewMemberID) > maxName || len(req.MemberID) > maxName || len(req.ProtocolType) > maxName ||
+		slices.ContainsFunc(req.Protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return len(p.Name) > maxName })
 }
 
 func fillJoin(resp *kmsg.JoinGroupResponse, r group.JoinResult, version int16) {

@@ -15,6 +15,7 @@ var groupErrors = []struct {
 	{errLoading, errCoordinatorLoading},
 	{errNotAvailable, errCoordinatorNotAvailable},
 	{errInvalidGroup, errInvalidGroupID},
+	{errNameTooLong, errInvalidGroupID},
 	{group.ErrNotAvailable, errCoordinatorNotAvailable},
 	{group.ErrIllegalGeneration, errIllegalGeneration},
 	{group.ErrInconsistent, errInconsistentProtocol},

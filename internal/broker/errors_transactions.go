@@ -27,6 +27,7 @@ var txnErrors = []struct {
 	{errLoading, errCoordinatorLoading},
 	{errNotAvailable, errCoordinatorNotAvailable},
 	{errNoTransactionalID, errInvalidRequest},
+	{errNameTooLong, errInvalidRequest},
 	{txn.ErrNotAvailable, errCoordinatorNotAvailable},
 	{txn.ErrConcurrent, errConcurrentTransactions},
 	{txn.ErrFenced, errProducerFenced},

@@ -60,10 +60,13 @@ func (c *groupCoordinator) step(id string, create bool, k *call, cmd group.Comma
 	c.settle(id, g, g.Step(now, cmd))
 }
 
+// maxMetadata is what a record of an offset can hold of a client's words, whatever is configured.
+const maxMetadata = 32767
+
 func (c *groupCoordinator) groupConfig() group.Config {
 	cfg := c.config()
 	return group.Config{MinSession: cfg.GroupMinSessionTimeout, MaxSession: cfg.GroupMaxSessionTimeout, InitialDelay: cfg.GroupInitialRebalanceDelay,
-		MaxSize: cfg.GroupMaxSize, MaxMetadata: cfg.OffsetMetadataMaxBytes, OffsetsRetention: cfg.OffsetsRetention}
+		MaxSize: cfg.GroupMaxSize, MaxMetadata: min(cfg.OffsetMetadataMaxBytes, maxMetadata), OffsetsRetention: cfg.OffsetsRetention}
 }
 
 // settle appends what a step wants written and sends its replies.
@@ -114,6 +117,11 @@ func failure(err error) error {
 func (c *groupCoordinator) write(o *group.Output) (int64, error) {
 	if len(o.Records) == 0 {
 		return 0, nil
+	}
+	for i := range o.Records {
+		if err := checkKey(o.Records[i].Key); err != nil {
+			return 0, err
+		}
 	}
 	b := encodeBatchOf(o.Producer, o.Records, c.now().UnixMilli())
 	if o.Producer == nil {
