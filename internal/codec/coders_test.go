@@ -80,6 +80,31 @@ func TestCodersRoundTrip(t *testing.T) {
 	}
 }
 
+// TestLevels: one that is much higher makes less of the same.
+func TestLevels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	var data []byte
+	for len(data) < 200_000 {
+		data = fmt.Appendf(data, "{\"user\":%d,\"action\":\"view\",\"page\":\"/products/%d\",\"ms\":%d}\n", rng.IntN(5000), rng.IntN(300), rng.IntN(90))
+	}
+	var c Coders
+	size := func(codec int8, level int) int {
+		b, err := c.Encode(nil, codec, level, data, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(b)
+	}
+	for _, tc := range []struct {
+		codec     int8
+		low, high int
+	}{{Gzip, 1, 9}, {LZ4, lz4Default, 17}, {Zstd, 3, 22}} {
+		if low, high := size(tc.codec, tc.low), size(tc.codec, tc.high); high >= low {
+			t.Errorf("codec %d: %d bytes at level %d, %d at level %d", tc.codec, low, tc.low, high, tc.high)
+		}
+	}
+}
+
 // TestCodersServeMany: what they keep is nobody's but the one's that is at work with it.
 func TestCodersServeMany(t *testing.T) {
 	var c Coders

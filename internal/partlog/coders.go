@@ -37,12 +37,12 @@ func (c *coders) take(n int64) (taken int64) {
 	return n
 }
 
-// withRecords calls fn with the records of a client's batch, decompressed, for which it keeps the memory that they take, and extra besides. Of that so much
-// stays taken as fn returns. What a compressed batch says of its size may be false: where it cannot be told it gets little room at first, and more if that does
+// withRecords calls fn with the records of a client's batch, decompressed, for which it keeps the memory that they take, and what extra says for so many bytes
+// of records besides. Of that so much stays taken as fn returns. What a compressed batch says of its size may be false: where it cannot be told it gets little room at first, and more if that does
 // not do.
-func (l *Log) withRecords(h *batch.Header, payload []byte, c *Config, extra int64, fn func(records []byte) (kept int64, err error)) error {
+func (l *Log) withRecords(h *batch.Header, payload []byte, c *Config, extra func(room int64) int64, fn func(records []byte) (kept int64, err error)) error {
 	if h.Codec() == codec.None {
-		taken, kept := l.files.coders.take(extra), int64(0)
+		taken, kept := l.files.coders.take(extra(int64(len(payload)))), int64(0)
 		defer func() { l.files.coders.memory.Release(taken - min(kept, taken)) }()
 		var err error
 		kept, err = fn(payload)
@@ -75,8 +75,8 @@ func (c *Config) openedLimit(h *batch.Header) int64 {
 }
 
 // tryRecords tells whether the records fit into room; fn is called only then.
-func (l *Log) tryRecords(c int8, payload []byte, limit, room, extra int64, fn func(records []byte) (kept int64, err error)) (fits bool, err error) {
-	taken, kept := l.files.coders.take(bufferSize(room)+extra), int64(0)
+func (l *Log) tryRecords(c int8, payload []byte, limit, room int64, extra func(room int64) int64, fn func(records []byte) (kept int64, err error)) (fits bool, err error) {
+	taken, kept := l.files.coders.take(bufferSize(room)+extra(room)), int64(0)
 	defer func() { l.files.coders.memory.Release(taken - min(kept, taken)) }()
 	buf := l.files.buffers.get(int(room))
 	defer buf.release()
@@ -90,3 +90,6 @@ func (l *Log) tryRecords(c int8, payload []byte, limit, room, extra int64, fn fu
 	kept, err = fn(records)
 	return true, err
 }
+
+// nothingMore is the extra of who only looks at the records.
+func nothingMore(int64) int64 { return 0 }

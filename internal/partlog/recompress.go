@@ -35,14 +35,12 @@ func (c *Config) recompresses(h *batch.Header) bool { return c.Recompress && c.C
 
 // recompress puts the batch in the topic's codec; b is then about what is to be appended instead of raw.
 func (l *Log) recompress(b *checked, raw []byte, c *Config) error {
-	payload, h := batch.Payload(raw), b.Header // a copy: what b is in stays on its caller's stack, also where nothing is recompressed
-	for room := int64(len(payload)); ; {
-		w := rewriting{log: l, h: &h, config: c, now: l.clock(), room: room}
-		// Besides the records themselves: a second copy of them where they have to be put in order, the batch that is made, and what the encoder takes.
-		extra := 2*bufferSize(room) + codec.EncoderMemory(c.Codec, c.Level)
-		err := l.withRecords(&h, payload, c, extra, w.run)
+	h := b.Header // a copy: what b is in stays on its caller's stack, also where nothing is recompressed
+	for least := int64(0); ; {
+		w := rewriting{log: l, h: &h, config: c, now: l.clock(), least: least}
+		err := l.withRecords(&h, batch.Payload(raw), c, w.memory, w.run)
 		if errors.Is(err, errRoom) {
-			room = w.size
+			least = w.size
 			continue
 		}
 		if err != nil {
@@ -65,7 +63,8 @@ type rewriting struct {
 	h      *batch.Header // as it came
 	config *Config
 	now    time.Time
-	room   int64 // for records that are put in order
+	least  int64 // for records that are put in order there is room for so many bytes
+	room   int64 // and for so many this time
 
 	first, largest int64 // timestamps
 	size           int64 // of the records once they are in order
@@ -74,6 +73,18 @@ type rewriting struct {
 
 	head batch.Header
 	out  rewritten
+}
+
+// memory is what is taken besides so many bytes of records: a second copy of them where they have to be put in order, the batch, and what the encoder takes.
+func (w *rewriting) memory(room int64) int64 {
+	w.room = max(w.least, room)
+	return bufferSize(w.room) + bufferSize(int64(w.config.encodedRoom(w.room))) + codec.EncoderMemory(w.config.Codec, w.config.Level)
+}
+
+// encodedRoom is what a batch may take whose records are so many bytes, if no codec makes them smaller.
+func (c *Config) encodedRoom(records int64) int {
+	most := min(records+records/16+1<<10, int64(c.MaxMessageBytes-batch.HeaderSize))
+	return batch.HeaderSize + int(max(0, most))
 }
 
 func (w *rewriting) run(records []byte) (kept int64, err error) {
@@ -148,7 +159,7 @@ func (w *rewriting) order(dst, records []byte) []byte {
 func (w *rewriting) encode(records []byte) (kept int64, err error) {
 	c, files := w.config, w.log.files
 	limit := c.MaxMessageBytes - batch.HeaderSize
-	buf := files.buffers.get(batch.HeaderSize + max(0, min(limit, len(records)+len(records)/16+1<<10)))
+	buf := files.buffers.get(c.encodedRoom(int64(len(records))))
 	raw, err := files.coders.Encode(buf.mem[:batch.HeaderSize], c.Codec, c.Level, records, limit)
 	switch {
 	case errors.Is(err, codec.ErrTooLarge):

@@ -115,7 +115,7 @@ func (l *Log) checkClient(b *checked, raw []byte, c *Config) error {
 	case h.Codec() == codec.None:
 		return l.checkRecords(h, raw, batch.Payload(raw), c)
 	case c.Compact || c.MaxRecordBytes > 0:
-		return l.withRecords(h, batch.Payload(raw), c, 0, func(records []byte) (int64, error) { return 0, l.checkRecords(h, raw, records, c) })
+		return l.withRecords(h, batch.Payload(raw), c, nothingMore, func(records []byte) (int64, error) { return 0, l.checkRecords(h, raw, records, c) })
 	}
 	return c.checkTime(h.MaxTimestamp, l.clock())
 }
