@@ -105,8 +105,7 @@ var (
 		// What the other side's settings are.
 		{regexp.MustCompile(`^ *(min\.insync\.replicas|file\.delete\.delay\.ms)=\d+ sensitive=.*`), ""},
 		{regexp.MustCompile(`\b(min\.insync\.replicas|file\.delete\.delay\.ms)=\d+,?`), ""},
-		{regexp.MustCompile(`, DEFAULT_CONFIG:log\.retention\.hours=168`), ""}, // docs/differences.md
-		{regexp.MustCompile(`.*__remote_log_metadata.*`), ""},                  // made with the first tiered topic, or at the start
+		{regexp.MustCompile(`.*__remote_log_metadata.*`), ""}, // made with the first tiered topic, or at the start
 		{regexp.MustCompile(`(Error while executing [\w ]+ command : ).*`), "$1TEXT"},
 		{regexp.MustCompile(`((?:\bEpoch|had an error): ).*$`), "${1}..."},
 		{regexp.MustCompile(`"DIR/\w+"`), `"DIR"`},
