@@ -13,7 +13,7 @@ var (
 	copiedAt     = regexp.MustCompile(`"time":"[^"]*"`)
 	quorumValues = regexp.MustCompile(`^(ClusterId|LeaderEpoch|HighWatermark): .*`)
 	quorumVoter  = regexp.MustCompile(`"directoryId": "[^"]*", "endpoints": \["\w+://`)
-	throughput   = regexp.MustCompile(`"avg_throughput":[\d.E]+`)
+	throughput   = regexp.MustCompile(`"avg_throughput":[^,}]+`)
 )
 
 // maskReads: which records came together is chance; how many there were is not, nor how far it was committed.
@@ -83,8 +83,8 @@ func maskFigures(lines []string) []string {
 	return lines
 }
 
-// maskPerf keeps how many records there were: what comes first of those that were sent, and the fifth column of those that were read.
-func maskPerf(lines []string) []string {
+// maskPerf keeps how many records there were: what comes first of those that were sent, and one column of those that were read.
+func maskPerf(lines []string, column int) []string {
 	for i, l := range lines {
 		if sent, rest, ok := strings.Cut(l, " records sent"); ok {
 			lines[i] = sent + " records sent" + figure.ReplaceAllString(rest, "N")
@@ -92,7 +92,7 @@ func maskPerf(lines []string) []string {
 		}
 		columns := strings.Split(l, ", ")
 		for c := range columns {
-			if c != 4 {
+			if c != column {
 				columns[c] = figure.ReplaceAllString(columns[c], "N")
 			}
 		}

@@ -92,7 +92,7 @@ func clusterMoreSteps() []step {
 func clientSteps() []step {
 	return []step{
 		{name: "verifiable: produce", class: verifiableProducer, args: "--bootstrap-server {b} --topic verified --max-messages 50 --value-prefix 7 --repeating-keys 5 --message-create-time 1700000000000", expect: `"acked":50`, sample: true, sorted: true},
-		{name: "verifiable: produce with few acknowledgements", class: verifiableProducer, args: "--bootstrap-server {b} --topic verified --max-messages 5 --acks 1", expect: `"acked":5`, sorted: true},
+		{name: "verifiable: produce with few acknowledgements", class: verifiableProducer, args: "--bootstrap-server {b} --topic verified --max-messages 5 --acks 1", expect: `"acked":5`, sample: true, sorted: true},
 		{name: "verifiable: consume", class: verifiableConsumer, args: "--bootstrap-server {b} --topic verified --group-id verified --group-protocol classic --max-messages 55 --reset-policy earliest", expect: "records_consumed verified-0: 55", sample: true, sorted: true},
 		{name: "verifiable: consume by the consumer protocol", class: verifiableConsumer, args: "--bootstrap-server {b} --topic verified --group-id verified-next --group-protocol consumer --max-messages 55 --reset-policy earliest", expect: "records_consumed verified-0: 55", sorted: true},
 		{name: "verifiable: consume and commit each", class: verifiableConsumer, args: "--bootstrap-server {b} --topic verified --group-id verified-auto --group-protocol classic --enable-autocommit --max-messages 55 --reset-policy earliest", expect: "records_consumed verified-0: 55", sorted: true},

@@ -188,8 +188,10 @@ func mask(s *step, lines []string) []string {
 		return maskQuorum(lines)
 	case verifiableShareTool:
 		return maskVerifiable(lines)
-	case perfTool, readPerfTool, sharePerfTool:
-		return maskPerf(lines)
+	case perfTool, readPerfTool:
+		return maskPerf(lines, 4)
+	case sharePerfTool:
+		return maskPerf(lines, 5)
 	case txnTool: // producer ids, durations
 		for i, l := range lines {
 			l = regexp.MustCompile(`\b\d{4,}\b`).ReplaceAllString(l, "N")
