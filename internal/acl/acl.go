@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 )
 
 // ResourceType is what a rule is about, in the protocol's numbers.
@@ -111,6 +112,8 @@ func (b *Binding) Check() error {
 		return wrong("Invalid permissionType %d", b.Permission)
 	case b.Name == "":
 		return wrong("Resource name should not be empty")
+	case !utf8.ValidString(b.Name) || !utf8.ValidString(b.Principal) || !utf8.ValidString(b.Host): // it would be another one after the next start
+		return wrong("Names should be UTF-8")
 	case b.Resource == Cluster && b.Name != ClusterName:
 		return wrong("The only valid name for the CLUSTER resource is %s", ClusterName)
 	case strings.IndexByte(b.Principal, ':') < 1:

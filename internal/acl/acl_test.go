@@ -206,6 +206,7 @@ func TestCheck(t *testing.T) {
 		"resource any": func(b *Binding) { b.Resource = ResourceAny }, "resource unknown": func(b *Binding) { b.Resource = 99 }, "pattern match": func(b *Binding) { b.Pattern = PatternMatch },
 		"operation any": func(b *Binding) { b.Operation = OperationAny }, "operation unknown": func(b *Binding) { b.Operation = 77 }, "permission any": func(b *Binding) { b.Permission = PermissionAny },
 		"no name": func(b *Binding) { b.Name = "" }, "another cluster": func(b *Binding) { b.Resource = Cluster }, "principal without type": func(b *Binding) { b.Principal = "alice" }, "no host": func(b *Binding) { b.Host = "" },
+		"no UTF-8": func(b *Binding) { b.Resource, b.Name = Group, "g\xff" }, "a principal that is no UTF-8": func(b *Binding) { b.Principal = "User:\xff" },
 		"negative": func(b *Binding) { b.Resource = -1 },
 	} {
 		b := good
