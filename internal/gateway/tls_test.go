@@ -195,3 +195,45 @@ func TestClientCertificate(t *testing.T) {
 		t.Errorf("a certificate for the brokers: %v", err)
 	}
 }
+
+// A broker whose TLS breaks in the middle is not taken for a client that does not speak it.
+func TestBrokerThatLeavesTLS(t *testing.T) {
+	authority := clustertest.NewAuthority(t, t.TempDir())
+	cert, _, _, _ := authority.Issue(t, "broker", "127.0.0.1")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		secure := tls.Server(nc, &tls.Config{Certificates: []tls.Certificate{cert}})
+		if _, err := secure.Read(make([]byte, 1000)); err != nil {
+			return
+		}
+		_, _ = nc.Write([]byte("\x00\x00\x00\x10 plain, of a sudden"))
+		_, _ = nc.Read(make([]byte, 1000)) // until the gateway ends it
+	}()
+	var lines logged
+	g := startGateway(t, Options{Upstream: []string{l.Addr().String()}, UpstreamTLS: authority.ClientConfig, PollInterval: -1, Brokers: noBrokers, Logger: lines.logger()})
+	nc, err := net.Dial("tcp", g.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Write(wire.AppendRequest(nil, kmsg.NewPtrOffsetFetchRequest(), 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, nc)
+	<-done
+	eventually(t, "a line about the end", func() bool { return strings.Contains(lines.String(), "connection ended") })
+	if said := lines.String(); !strings.Contains(said, "TLS with broker "+l.Addr().String()) || !strings.Contains(said, "reason=upstream") || strings.Contains(said, "the client seems") {
+		t.Errorf("it says %s", said)
+	}
+}

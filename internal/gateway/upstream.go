@@ -45,8 +45,13 @@ func (l *link) bare() net.Conn {
 
 func (l *link) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
-	if err != nil && l.certificate.Load() && refusedCertificate(err) {
+	var record tls.RecordHeaderError
+	switch {
+	case err == nil:
+	case l.certificate.Load() && refusedCertificate(err):
 		err = errCertificate
+	case errors.As(err, &record): // whoever carries the connection would take it for the client's
+		err = fmt.Errorf("%w: TLS with broker %s: %s", errUpstream, l.broker.addr(), record.Msg)
 	}
 	return n, err
 }
