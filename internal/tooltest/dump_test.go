@@ -39,6 +39,6 @@ func dumpSteps() []step {
 		with("share groups' states", "--share-group-state-decoder --files "+each("__share_group_state"), sampled, want("idle-crew")),
 		with("transactions' states", "--transaction-log-decoder --files "+each("__transaction_state"), sampled, want("tx-open")),
 		with("transactions", "--print-data-log --files {logs}/transacted-0"+first+"log", want("endTxnMarker: COMMIT")),
-		with("a transaction index", "--files {logs}/transacted-0"+first+"txnindex"),
+		with("a transaction index", "--files {logs}/rolled-0"+first+"txnindex", sampled, want("firstOffset: 0 lastOffset: 1")),
 	}
 }

@@ -127,6 +127,7 @@ func (s *side) roll(t *testing.T, adm *kadm.Client) {
 	if _, err := adm.CreateTopic(t.Context(), 1, 1, map[string]*string{"retention.ms": &forever, "segment.bytes": &size}, "rolled"); err != nil {
 		t.Fatalf("%s: %v", s.name, err)
 	}
+	s.aborted(t, "rolled")
 	c := s.client(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.DisableIdempotentWrite())
 	for i := range 250 {
 		r := &kgo.Record{Topic: "rolled", Value: bytes.Repeat([]byte{byte(i)}, 3000+i*13%5000), Timestamp: time.UnixMilli(firstTime + 1000*int64(i))}
@@ -134,6 +135,22 @@ func (s *side) roll(t *testing.T, adm *kadm.Client) {
 			t.Fatalf("%s: %v", s.name, err)
 		}
 	}
+}
+
+// aborted leaves an aborted transaction in a topic.
+func (s *side) aborted(t *testing.T, topic string) {
+	t.Helper()
+	c := s.client(t, kgo.TransactionalID("tx-aborted"))
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("aborted")}).FirstErr(); err != nil {
+		t.Fatalf("%s: %v", s.name, err)
+	}
+	if err := c.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Fatalf("%s: %v", s.name, err)
+	}
+	s.awaitStable(t, topic, 2)
 }
 
 // transactions leaves one committed, and one open.
