@@ -103,6 +103,8 @@ func checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest, assignors []string)
 		return wrong("InstanceId can't be empty.")
 	case empty(req.RackID):
 		return wrong("RackId can't be empty.")
+	case len(req.MemberID) > maxName || len(deref(req.SubscribedTopicRegex)) > maxName:
+		return wrong("MemberId and SubscribedTopicRegex can't be longer than 32767 bytes.")
 	case e == members.EpochJoin && req.RebalanceTimeoutMillis == rebalanceUnset:
 		return wrong("RebalanceTimeoutMs must be provided in first request.")
 	case e == members.EpochJoin && (req.Topics == nil || len(req.Topics) > 0):

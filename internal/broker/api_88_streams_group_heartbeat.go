@@ -153,6 +153,8 @@ func checkStreamsHeartbeat(req *kmsg.StreamsGroupHeartbeatRequest) error {
 		return wrong("InstanceId can't be empty.")
 	case req.RackID != nil && blank(*req.RackID):
 		return wrong("RackId can't be empty.")
+	case len(req.MemberID) > maxName:
+		return wrong("MemberId can't be longer than %d bytes.", maxName)
 	case e == members.EpochJoin:
 		if err := checkStreamsJoin(req, tasks); err != nil {
 			return err

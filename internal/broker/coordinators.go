@@ -157,21 +157,10 @@ func (s *coordinators[S]) all() ([]S, error) {
 
 // maxName is how long a name of a client's may be that stands in a coordinator's log: a group's, a member's, a transaction's. The lengths of strings are two bytes in most records
 // of Apache Kafka's. One that did not fit would be read as something else, or keep the whole log from being read.
-const maxName = 16 << 10
+const maxName = 32767
 
 // errNameTooLong: a name would not fit into a record.
 var errNameTooLong = fmt.Errorf("the name is longer than %d bytes", maxName)
-
-// maxKey is what the key of a record may be: two names at most are in it, and little else.
-const maxKey = 32767
-
-// checkKey is for what writes records of names that were not looked at before.
-func checkKey(key []byte) error {
-	if len(key) > maxKey {
-		return fmt.Errorf("%w: the key of a record has %d bytes", partlog.ErrMessageTooLarge, len(key))
-	}
-	return nil
-}
 
 // of is the coordinator that an id belongs to.
 func (s *coordinators[S]) of(id string) (S, error) {

@@ -118,11 +118,6 @@ func (c *groupCoordinator) write(o *group.Output) (int64, error) {
 	if len(o.Records) == 0 {
 		return 0, nil
 	}
-	for i := range o.Records {
-		if err := checkKey(o.Records[i].Key); err != nil {
-			return 0, err
-		}
-	}
 	b := encodeBatchOf(o.Producer, o.Records, c.now().UnixMilli())
 	if o.Producer == nil {
 		return c.append(b)
