@@ -138,6 +138,9 @@ func (b *Broker) produce(ctx context.Context, c *conn, req *kmsg.ProduceRequest,
 		if !errors.As(err, new(verificationError)) && code != errCorruptMessage && code != errMessageTooLarge && code != errRecordListTooLarge && code != errStorage {
 			out.LogStartOffset = p.log.Offsets().LogStart
 		}
+		if refused := new(partlog.RecordsError); errors.As(err, &refused) {
+			out.ErrorRecords = errorRecords(refused)
+		}
 		return fail(code, err)
 	}
 	b.metrics.produced(len(in.Records))
@@ -146,6 +149,15 @@ func (b *Broker) produce(ctx context.Context, c *conn, req *kmsg.ProduceRequest,
 		out.LogAppendTime = h.MaxTimestamp // as Apache Kafka has it
 	}
 	return p, info, nil
+}
+
+// errorRecords tells a producer which of its records are at fault, so that it can send the others again.
+func errorRecords(refused *partlog.RecordsError) []kmsg.ProduceResponseTopicPartitionErrorRecord {
+	out := make([]kmsg.ProduceResponseTopicPartitionErrorRecord, len(refused.Records))
+	for i := range out {
+		out[i].RelativeOffset, out[i].ErrorMessage = refused.Records[i].Index, &refused.Records[i].Reason
+	}
+	return out
 }
 
 // checkProduce looks at what the log does not know of.

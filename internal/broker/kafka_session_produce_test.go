@@ -38,10 +38,7 @@ var produceDifferences = []difference{
 	{"produce, append time set by the client", "LogAppendTime -1", "ErrorCode INVALID_TIMESTAMP BaseOffset -1 LogAppendTime -1"},
 	{"produce, delete horizon set by the client", "LogAppendTime -1", "ErrorCode INVALID_RECORD BaseOffset -1 LogAppendTime -1"},
 	{"produce, timestamp -2", "LogAppendTime -1", "ErrorCode INVALID_TIMESTAMP BaseOffset -1 LogAppendTime -1"},
-	{"produce, null key", "ErrorRecords [{}]", "ErrorRecords null"},
-	{"produce, two hours ago", "ErrorRecords [{}]", "ErrorRecords null"},
-	{"produce, in two hours", "ErrorRecords [{}]", "ErrorRecords null"},
-	{"produce, in 23 hours", "ErrorRecords [{}]", "ErrorRecords null"},
+	{"produce, timestamp -2 v9", "ErrorRecords null", "ErrorRecords [{}]"},
 	{"produce, the same partition twice", "Partitions [", "Partitions [{BaseOffset 1 LogAppendTime -1 ErrorRecords null} "},
 }
 

@@ -66,10 +66,10 @@ type rewriting struct {
 	least  int64 // for records that are put in order there is room for so many bytes
 	room   int64 // and for so many this time
 
-	first, largest int64 // timestamps
-	size           int64 // of the records once they are in order
-	inOrder        bool  // they are so already
-	refused        error // what is wrong with a record, unless another one's structure is
+	first, largest int64   // timestamps
+	size           int64   // of the records once they are in order
+	inOrder        bool    // they are so already
+	refused        refused // what is wrong with records, unless the structure of one is
 
 	head batch.Header
 	out  rewritten
@@ -115,9 +115,7 @@ func (w *rewriting) check(records []byte) error {
 		if next == 0 {
 			w.first = ts
 		}
-		if err := w.config.checkRewritten(r, next, ts, w.now); err != nil && (w.refused == nil || errors.Is(err, ErrInvalidTimestamp)) {
-			w.refused = err
-		}
+		w.refused.add(next, w.config.checkRewritten(r, ts, w.now))
 		w.inOrder = w.inOrder && r.Attributes == 0 && r.OffsetDelta == next && w.first == w.h.BaseTimestamp
 		w.size += int64(batch.RecordSize(r, 0, ts-w.first, next))
 		w.largest = max(w.largest, ts)
@@ -130,16 +128,16 @@ func (w *rewriting) check(records []byte) error {
 	if err != nil {
 		return err
 	}
-	return w.refused
+	return w.refused.all()
 }
 
 // checkRewritten is what a record must be that is written anew.
-func (c *Config) checkRewritten(r *batch.Record, n int32, ts int64, now time.Time) error {
+func (c *Config) checkRewritten(r *batch.Record, ts int64, now time.Time) error {
 	if c.Compact && r.Key == nil {
-		return errNoKey(n)
+		return errNoKey
 	}
 	if ts < segment.NoTimestamp { // also where the append time is to stand for it
-		return fmt.Errorf("%w: record %d has %d", ErrInvalidTimestamp, n, ts)
+		return fmt.Errorf("%w: %d", ErrInvalidTimestamp, ts)
 	}
 	return c.checkTime(ts, now)
 }

@@ -123,12 +123,10 @@ func (l *Log) checkClient(b *checked, raw []byte, c *Config) error {
 // checkRecords walks the records. Compressed ones are opened only where something must be known of each: that it has a key in a compacted topic, or its size.
 func (l *Log) checkRecords(h *batch.Header, raw, records []byte, c *Config) error {
 	now, next, largest := l.clock(), int32(0), int64(segment.NoTimestamp)
+	var wrong refused
 	err := batch.EachRecord(records, h.NumRecords, func(r *batch.Record) error {
 		if r.OffsetDelta != next {
 			return fmt.Errorf("%w: record %d has offset delta %d", ErrInvalidRecord, next, r.OffsetDelta)
-		}
-		if c.Compact && r.Key == nil {
-			return errNoKey(next)
 		}
 		if c.MaxRecordBytes > 0 {
 			if err := c.checkSize(h, r); err != nil {
@@ -136,8 +134,10 @@ func (l *Log) checkRecords(h *batch.Header, raw, records []byte, c *Config) erro
 			}
 		}
 		ts := h.BaseTimestamp + r.TimestampDelta
-		if err := c.checkTime(ts, now); err != nil {
-			return err
+		if c.Compact && r.Key == nil {
+			wrong.add(next, errNoKey)
+		} else {
+			wrong.add(next, c.checkTime(ts, now))
 		}
 		largest = max(largest, ts)
 		next++
@@ -148,6 +148,8 @@ func (l *Log) checkRecords(h *batch.Header, raw, records []byte, c *Config) erro
 		return fmt.Errorf("%w: %w", ErrInvalidRecord, err)
 	case err != nil:
 		return err
+	case wrong.err != nil:
+		return wrong.all()
 	case largest != h.MaxTimestamp:
 		// The time index lives on this field: a producer that got it wrong would hide its records from searches by time.
 		batch.SetMaxTimestamp(raw, largest)
@@ -156,9 +158,7 @@ func (l *Log) checkRecords(h *batch.Header, raw, records []byte, c *Config) erro
 	return nil
 }
 
-func errNoKey(n int32) error {
-	return fmt.Errorf("%w: record %d has no key, and the topic is compacted", ErrInvalidRecord, n)
-}
+var errNoKey = fmt.Errorf("%w: it has no key, and the topic is compacted", ErrInvalidRecord)
 
 // checkSize: max.decompressed.message.bytes is about records that came compressed; the others max.message.bytes bounds.
 func (c *Config) checkSize(h *batch.Header, r *batch.Record) error {
