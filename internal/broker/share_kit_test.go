@@ -128,6 +128,9 @@ func (m *shareMember) fetch(wait time.Duration, change func(*kmsg.ShareFetchRequ
 	m.session++
 	for _, t := range r.Topics {
 		for _, p := range t.Partitions {
+			if p.ErrorCode == errCoordinatorNotAvailable || p.ErrorCode == errCoordinatorLoading {
+				continue // that of the partition's state is not up yet after a start: clients ask again
+			}
 			if p.ErrorCode != 0 || p.AcknowledgeErrorCode != 0 {
 				return nil, fmt.Errorf("fetch of %s from %d: %s, %s", m.id, p.Partition, code(p.ErrorCode), code(p.AcknowledgeErrorCode))
 			}
