@@ -85,7 +85,7 @@ func (b *Broker) compact(ctx context.Context) {
 // flushAll brings every log to stable storage and writes that down, which bounds what is read again after a crash.
 func (b *Broker) flushAll(ctx context.Context) {
 	for _, p := range b.logs.all() {
-		if err := p.log.Flush(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) {
+		if err := p.log.Flush(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) && !b.gone(p) {
 			b.log.Error("flushing", "partition", p.tp.String(), "err", err)
 		}
 	}
@@ -103,6 +103,9 @@ func (b *Broker) flushAged(ctx context.Context) {
 		}
 	}
 }
+
+// gone tells whether a partition was deleted since it was listed: its files are not there any more then, which is no failure of the disk.
+func (b *Broker) gone(p *partition) bool { return b.partition(p.tp.Topic, p.tp.Partition) != p }
 
 func (b *Broker) releaseIdle(context.Context) {
 	for _, p := range b.logs.all() {
