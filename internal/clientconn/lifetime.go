@@ -19,7 +19,9 @@ type lifetime struct {
 
 const (
 	// lifetimeSlack is what part of it is taken for its end: the broker began to count before its answer was here.
-	lifetimeSlack, maxLifetimeSlack = 20, 5 * time.Second
+	lifetimeSlack, minLifetimeSlack, maxLifetimeSlack = 20, time.Second, 5 * time.Second
+	// mostLifetimeSlack is the largest part of a short one.
+	mostLifetimeSlack = 4
 	// expiredPatience is how long a request of our own waits while the client is owed something: it authenticates again only when it has got that, and that may wait for the request.
 	expiredPatience = 3 * time.Second
 )
@@ -46,7 +48,7 @@ func (c *Conn) noteLifetime(br *bufio.Reader, size int, p *pending) {
 	c.login.ends = time.Time{}
 	if ms := resp.SessionLifetimeMillis; ms > 0 {
 		d := time.Duration(min(ms, int64(100*365*24*time.Hour/time.Millisecond))) * time.Millisecond
-		c.login.ends = time.Now().Add(d - min(d/lifetimeSlack, maxLifetimeSlack))
+		c.login.ends = time.Now().Add(d - min(d/mostLifetimeSlack, max(d/lifetimeSlack, minLifetimeSlack), maxLifetimeSlack))
 	}
 }
 

@@ -104,6 +104,28 @@ func TestOwnRequestsWaitForReauthentication(t *testing.T) {
 	}
 }
 
+// The end of a short lifetime is not cut finer than a machine with much to do keeps time.
+func TestOwnRequestsLeaveRoomBeforeTheEndOfAShortLifetime(t *testing.T) {
+	lifetimes(t, func(t *testing.T, r *rig) {
+		r.login(2, 2000, 0)
+		r.metadata()
+		time.Sleep(1600 * time.Millisecond)
+		given, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := <-r.asked(given); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal("asked in vain: ", err)
+		}
+		r.login(2, 2000, 0)
+		r.metadata()
+		time.Sleep(1400 * time.Millisecond)
+		sent := r.asked(t.Context())
+		r.answerOwn()
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A lifetime is none where the broker says 0, refuses, or speaks a version that does not have it; the longest ends never.
 func TestLifetimesThatDoNotEnd(t *testing.T) {
 	for name, c := range map[string]struct {
