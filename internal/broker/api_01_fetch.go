@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"slices"
@@ -45,7 +44,7 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 	if !b.sessions.Valid(req.SessionID) {
 		return &fetched{scratches: &b.scratches, resp: refusedFetch(req, errUnknown)}, nil
 	}
-	ownTags(req)
+	wire.OwnTags(req)
 	f, code := b.sessions.Apply(req)
 	if code != errNone {
 		return &fetched{scratches: &b.scratches, resp: wire.FetchResponse{ErrorCode: code}}, nil
@@ -90,26 +89,6 @@ func (b *Broker) handleFetch(ctx context.Context, c *conn, req *kmsg.FetchReques
 		c.charge(quota.Fetch, float64(int64(n)+locatedBytes(&resp)))
 	}
 	return &fetched{scratches: &b.scratches, resp: resp, grant: grant}, nil
-}
-
-// ownTags drops the tags that mean nothing here, and copies the others: a session outlives the request, and must keep neither its frame nor what a client puts beside it.
-func ownTags(req *kmsg.FetchRequest) {
-	const most = 16 // bytes of one of ours; a longer one is wrong, and stays so
-	for i := range req.Topics {
-		for j := range req.Topics[i].Partitions {
-			tags := &req.Topics[i].Partitions[j].UnknownTags
-			if tags.Len() == 0 {
-				continue
-			}
-			var own kmsg.Tags
-			tags.Each(func(key uint32, value []byte) {
-				if key == wire.TagRemoteLogSegmentLocationRequested || key == wire.TagRemotePartitionMaxBytes {
-					own.Set(key, bytes.Clone(value[:min(len(value), most)]))
-				}
-			})
-			*tags = own
-		}
-	}
 }
 
 // locatedBytes is how much the locations in an answer let a client read: it counts like what the broker would have sent instead.

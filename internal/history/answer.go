@@ -133,6 +133,7 @@ func (c *Conn) whileHeldBack(ctx context.Context) error {
 }
 
 func (c *Conn) fetch(req *kmsg.FetchRequest, version int16, correlationID int32) clientconn.Answer {
+	wire.OwnTags(req)
 	f, code := c.sessions.Apply(req)
 	if code != 0 {
 		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID)

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -25,6 +26,27 @@ const (
 
 // maxFormatVersions bounds the list of storage formats: nobody has more than a few, and each is a string to keep.
 const maxFormatVersions = 64
+
+// OwnTags drops the tags of a request's partitions that mean nothing to us, and copies the others: a fetch session outlives the request, and is to keep neither its
+// frame nor what a client puts beside a partition.
+func OwnTags(req *kmsg.FetchRequest) {
+	const most = 16 // bytes of one of ours; a longer one is wrong, and stays so
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			tags := &req.Topics[i].Partitions[j].UnknownTags
+			if tags.Len() == 0 {
+				continue
+			}
+			var own kmsg.Tags
+			tags.Each(func(key uint32, value []byte) {
+				if key == TagRemoteLogSegmentLocationRequested || key == TagRemotePartitionMaxBytes {
+					own.Set(key, bytes.Clone(value[:min(len(value), most)]))
+				}
+			})
+			*tags = own
+		}
+	}
+}
 
 // SetLocationRequested asks for the partition's location, or, false, drops the question.
 func SetLocationRequested(p *kmsg.FetchRequestTopicPartition, v bool) {
