@@ -192,6 +192,9 @@ func (r roomyFS) RemoveAll(name string) error {
 
 func (r roomyFS) Unwrap() vfs.FS { return r.FS }
 
+// Passes tells whether what failed is no verdict on the log: the same call may succeed once other files are closed.
+func Passes(err error) bool { return outOfFiles(err) }
+
 // outOfFiles tells that a file could not be opened because the process, or the machine, has as many open as it may have. It says nothing about the disk.
 func outOfFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)

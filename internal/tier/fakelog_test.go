@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/epoch"
@@ -144,14 +145,15 @@ func (l *fakeLog) SizeBehind(offset int64) int64 {
 
 // fakeRecordLog keeps batches in memory; only what was synced survives clone.
 type fakeRecordLog struct {
-	mu     sync.Mutex
-	bytes  []byte
-	next   int64
-	synced int64 // offset
-	cut    int   // length of bytes at synced
-	syncs  atomic.Int64
-	fail   error         // of the next syncs
-	block  chan struct{} // syncs wait for it
+	crowded int // so many syncs find too many files open
+	mu      sync.Mutex
+	bytes   []byte
+	next    int64
+	synced  int64 // offset
+	cut     int   // length of bytes at synced
+	syncs   atomic.Int64
+	fail    error         // of the next syncs
+	block   chan struct{} // syncs wait for it
 }
 
 var errDisk = errors.New("disk error")
@@ -181,6 +183,10 @@ func (l *fakeRecordLog) Sync(_ context.Context, offset int64) error {
 	l.syncs.Add(1)
 	if l.fail != nil {
 		return l.fail
+	}
+	if l.crowded > 0 {
+		l.crowded--
+		return fmt.Errorf("%w: %w", partlog.ErrStorage, syscall.EMFILE)
 	}
 	l.synced, l.cut = l.next, len(l.bytes)
 	return nil

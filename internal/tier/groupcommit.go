@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/remotelog"
@@ -85,7 +86,7 @@ func (p *metadataPartition) commit(group []*publication) error {
 	if end < 0 {
 		return nil
 	}
-	if err := p.log.Sync(context.Background(), end); err != nil {
+	if err := p.sync(end); err != nil {
 		err = fmt.Errorf("%w: partition %d: %w", ErrMetadataFailed, p.number, err)
 		for _, pub := range group {
 			if pub.err == nil {
@@ -100,4 +101,20 @@ func (p *metadataPartition) commit(group []*publication) error {
 		}
 	}
 	return nil
+}
+
+const (
+	syncPause    = 50 * time.Millisecond // doubles each time
+	syncAttempts = 8
+)
+
+// sync asks again where the disk was not even reached: records that are appended and not known to be durable end the partition's publishing for good.
+func (p *metadataPartition) sync(end int64) (err error) {
+	for i := range syncAttempts {
+		if err = p.log.Sync(context.Background(), end); !partlog.Passes(err) {
+			return err
+		}
+		time.Sleep(syncPause << i)
+	}
+	return err
 }

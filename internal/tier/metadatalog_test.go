@@ -142,6 +142,21 @@ func TestFailedSyncEndsPublishing(t *testing.T) {
 	}
 }
 
+// TestSyncsThatPass: that too many files were open for a while does not end publishing; that they stay so does, since then nobody knows what is durable.
+func TestSyncsThatPass(t *testing.T) {
+	for crowded, want := range map[int]error{1: nil, syncAttempts - 1: nil, syncAttempts: ErrMetadataFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &fakeRecordLog{crowded: crowded}
+			m := openMetadata(t, []*fakeRecordLog{log})
+			for id := byte(1); id <= 2; id++ {
+				if err := m.Publish(context.Background(), segmentRecord(tpOf(0), id, 0, 9)); !errors.Is(err, want) {
+					t.Errorf("%d syncs that pass, publication %d: %v, want %v", crowded, id, err, want)
+				}
+			}
+		})
+	}
+}
+
 func TestReplaySkipsWhatItDoesNotKnow(t *testing.T) {
 	log := &fakeRecordLog{}
 	for _, v := range [][]byte{{1, 99, 0}, []byte("garbage"), {}, remotelog.Append(nil, segmentRecord(tpOf(0), 1, 0, 9)), {2, 0, 0}} {
