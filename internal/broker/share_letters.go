@@ -104,10 +104,13 @@ func (d *deadLetters) write(k shareKey, q *letterQueue) {
 				d.s.b.metrics.lettersLost.Add(float64(recordsIn(letters[:done])))
 				d.s.b.log.Error("writing to the dead letter queue of a share group; the records are archived all the same", "group", k.group, "first", letters[0].First, "last", letters[done-1].Last, "err", err)
 			}
-			if err := d.archive(k, letters[:done]); err != nil && d.s.ctx.Err() == nil {
-				d.s.b.log.Error("archiving what a share group could not deliver; it is written to the dead letter queue once more when the group goes on", "group", k.group, "err", err)
+			if !d.archiveInTheEnd(k, letters[:done]) {
+				return
 			}
 			letters = letters[done:]
+			d.mu.Lock()
+			q.writing = letters
+			d.mu.Unlock()
 		}
 	}
 }
@@ -140,6 +143,23 @@ func (d *deadLetters) send(k shareKey, letters []sharepart.Letter) (done int, er
 		case <-time.After(wait + time.Duration(rand.Int64N(int64(wait/5)))):
 		case <-d.s.ctx.Done():
 			return done, d.s.ctx.Err()
+		}
+	}
+}
+
+// archiveInTheEnd is archive, until it can be kept: whoever takes the share-partition up meanwhile finds the records on their way, and leaves them to this goroutine. It
+// is false if the service is closing.
+func (d *deadLetters) archiveInTheEnd(k shareKey, letters []sharepart.Letter) bool {
+	for failed := false; ; failed = true {
+		err := d.archive(k, letters)
+		if err == nil {
+			return true
+		}
+		if !failed && d.s.ctx.Err() == nil {
+			d.s.b.log.Error("archiving what a share group could not deliver; it is tried again", "group", k.group, "err", err)
+		}
+		if !pause(d.s.ctx, letterBackoff) {
+			return false
 		}
 	}
 }

@@ -39,6 +39,9 @@ func (r *letterRound) send(ctx context.Context) (done int, err error) {
 	copies := letterCopies{resolved: r.letters[len(r.letters)-1].Last}
 	if cfg.DeadLetterCopies {
 		copies = r.d.read(ctx, source, r.rest(), limit)
+		if err := ctx.Err(); err != nil {
+			return len(r.letters), err // the next start reads what is missing
+		}
 	}
 	w := letterWriter{now: b.now().UnixMilli(), limit: limit, source: source.tp.Topic, group: r.key.group, partition: source.tp.Partition}
 	next := r.at

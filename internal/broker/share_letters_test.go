@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/sharepart"
 )
 
@@ -262,6 +264,67 @@ func TestLettersAreNotPostedTwice(t *testing.T) {
 	} {
 		if got := withoutRange([]sharepart.Letter{letter(0, 9), letter(20, 20)}, c.first, c.last); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("without %d to %d: %v, want %v", c.first, c.last, got, c.want)
+		}
+	}
+}
+
+// stuckLog is a log that takes nothing for a while.
+type stuckLog struct {
+	stateLog
+	stuck atomic.Bool
+	tried atomic.Int64
+}
+
+func (l *stuckLog) Append(b []byte, o partlog.Origin) (partlog.AppendInfo, error) {
+	if l.stuck.Load() {
+		l.tried.Add(1)
+		return partlog.AppendInfo{}, errNoSpace
+	}
+	return l.stateLog.Append(b, o)
+}
+
+// TestLettersWhileStatesCannotBeKept: letters that are in the queue are archived as soon as that can be kept, with nobody to ask for it, and are not written once more,
+// whoever reads the partition meanwhile.
+func TestLettersWhileStatesCannotBeKept(t *testing.T) {
+	b := startBroker(t, t.TempDir(), shareKeys())
+	b.createTopic(t, "t", 1)
+	produceSome(t, b.client(t), "t", 0, 30)
+	b.letterQueue(t, "g")
+	m := b.member(t, "g", "m", "t").join(t)
+	if held, err := m.fetch(time.Second, nil, 0); err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	k := shareKey{"g", m.topicID, 0}
+	c, err := b.shares.states.of(k.state().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log *stuckLog
+	if err := c.wait(t.Context(), func() { log = &stuckLog{stateLog: c.log}; c.log = log }); err != nil {
+		t.Fatal(err)
+	}
+	away := b.logs.take(deadQueue)
+	types := make([]int8, 30)
+	for i := range types {
+		if types[i] = accept; i%2 == 0 {
+			types[i] = reject
+		}
+	}
+	if err := m.acknowledge(got{partition: 0, Delivery: delivery(0, 29)}, types...); err != nil {
+		t.Fatal(err)
+	}
+	log.stuck.Store(true)
+	b.logs.put(deadQueue, away)
+	await(t, "an attempt to archive", func() bool { return log.tried.Load() > 0 })
+	if held, err := m.fetch(10*time.Millisecond, nil, 0); err != nil || len(held) != 0 {
+		t.Fatal(held, err)
+	}
+	log.stuck.Store(false)
+	await(t, "the letters to be archived", func() bool { sp := b.shares.known(k); return sp != nil && !b.archiving(k) })
+	letters := b.deadLetters(t)
+	for o := range int64(30) {
+		if n := len(letters[o]); n != int(1-o%2) {
+			t.Errorf("%d letters of %d", n, o)
 		}
 	}
 }
