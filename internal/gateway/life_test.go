@@ -273,3 +273,37 @@ func TestHealthOfAClusterThatGoes(t *testing.T) {
 	defer l.Close()
 	eventually(t, "the cluster to be back", func() bool { return g.Healthy() == nil })
 }
+
+// Of a cluster that does not answer the gateway without authentication, and so is seldom asked, it is told as well that it is gone, and that it is back.
+func TestHealthOfAnUnaskedClusterThatGoes(t *testing.T) {
+	broker := oneBroker(t, nil, 1)
+	var asked atomic.Int64
+	unasked := func(context.Context) ([]Broker, error) {
+		asked.Add(1)
+		nc, err := net.Dial("tcp", broker.addr())
+		if err == nil {
+			err = errors.Join(errUnasked, nc.Close())
+		}
+		return nil, err
+	}
+	g := newGateway(t, Options{Upstream: []string{broker.addr()}, PollInterval: 200 * time.Millisecond, Brokers: unasked, Logger: quiet()})
+	g.lost.patience = 50 * time.Millisecond
+	if err := g.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first poll, after which it is seldom asked", func() bool { return asked.Load() == 2 })
+	if err := g.Healthy(); err != nil {
+		t.Error(err)
+	}
+	broker.stop()
+	eventually(t, "word that no broker is there", func() bool { return g.Healthy() != nil })
+	if n := asked.Load(); n > 2 {
+		t.Errorf("it is told only when the cluster is asked again")
+	}
+	l, err := net.Listen("tcp", broker.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	eventually(t, "the cluster to be back", func() bool { return g.Healthy() == nil })
+}

@@ -130,6 +130,7 @@ func (g *Gateway) admit(l *listener, nc net.Conn) {
 				g.log.Warn("connections are refused", "peer", c.peer, "max.connections", g.opts.MaxConnections)
 			}
 		}
+		c.cancel() // or the gateway's context would hold on to it
 		c.reset()
 		return
 	}

@@ -32,6 +32,7 @@ func (g *Gateway) poll() {
 		g.lookAgain()
 		g.noteLocations()
 		if skip > 0 {
+			g.tryDialling(g.ctx) // it may go meanwhile
 			continue
 		}
 		err := g.ask(g.ctx)

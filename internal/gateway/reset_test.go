@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -70,5 +72,43 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 	}
 	if said := lines.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "ulimit -n") {
 		t.Errorf("it says %q", said)
+	}
+}
+
+// countedContext counts the contexts that were made of it and have not ended.
+type countedContext struct {
+	context.Context
+	open *atomic.Int64
+}
+
+func (countedContext) Value(any) any { return nil } // so that those made of it come to AfterFunc
+
+func (c countedContext) AfterFunc(f func()) (stop func() bool) {
+	c.open.Add(1)
+	stopped := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.open.Add(-1)
+		return stopped()
+	}
+}
+
+// Nothing is kept of clients that are too many, or come while the gateway stops: those that try again would fill its memory.
+func TestNothingIsKeptOfWhoIsRefused(t *testing.T) {
+	var open atomic.Int64
+	g := newGateway(t, Options{Upstream: []string{"127.0.0.1:1"}, MaxConnections: 1})
+	g.ctx = countedContext{g.ctx, &open}
+	g.mu.Lock()
+	g.conns[&conn{}] = struct{}{}
+	g.mu.Unlock()
+	for range 3 {
+		client, ours := net.Pipe()
+		g.admit(&listener{id: bootstrapID}, ours)
+		client.Close()
+	}
+	g.mu.Lock()
+	clear(g.conns)
+	g.mu.Unlock()
+	if n := open.Load(); n != 0 {
+		t.Errorf("%d are kept", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -96,10 +97,8 @@ func TestLoopOfGateways(t *testing.T) {
 				t.Errorf("20 clients have made %d connections", more)
 			}
 			t.Logf("%d connections up to the verdict, %d with 20 clients", before, dials.now())
-			for i, g := range gateways {
-				if n := g.connections(); n > 5 {
-					t.Errorf("gateway %d has %d connections", i, n)
-				}
+			for i, g := range gateways { // their ends may come a moment after the clients'
+				eventually(t, fmt.Sprintf("gateway %d to have few connections", i), func() bool { return g.connections() <= 5 })
 			}
 		})
 	}
