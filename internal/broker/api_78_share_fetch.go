@@ -38,7 +38,7 @@ func (b *Broker) handleShareFetch(ctx context.Context, c *conn, req *kmsg.ShareF
 	if err != nil {
 		if errors.Is(err, sharesession.ErrLimit) { // lest the client asks again at once
 			began := time.Now()
-			b.shares.idle(ctx, millis(req.MaxWaitMillis))
+			b.shares.idle(ctx, c.mayWait(req.MaxWaitMillis))
 			c.waited(time.Since(began))
 		}
 		return fail(shareCode(err), err.Error())

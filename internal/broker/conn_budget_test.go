@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/rewind-kafka/rewind/internal/sharesession"
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
@@ -23,17 +25,23 @@ func TestWaitingHoldsNoBudget(t *testing.T) {
 	pad(&fetch.UnknownTags)
 	share := m.shareFetchOf(wait * time.Millisecond)
 	pad(&share.UnknownTags)
+	crowded := b.member(t, "g", "one too many", "t").shareFetchOf(wait * time.Millisecond)
+	pad(&crowded.UnknownTags)
 	join := joinRequest("j", "", "")
 	join.SetVersion(3)
 	join.SessionTimeoutMillis = 120_000
 	join.Protocols[0].Metadata = make([]byte, large)
-	for _, req := range []kmsg.Request{fetch, share, join} {
-		t.Run(kmsg.NameForKey(req.Key()), func(t *testing.T) {
+	for i, req := range []kmsg.Request{fetch, share, join, crowded} {
+		t.Run(fmt.Sprint(i, kmsg.NameForKey(req.Key())), func(t *testing.T) {
 			all := b.server.limits.queuedBytes
 			if err := b.server.frames.Acquire(t.Context(), all-large*3/2); err != nil { // room for one
 				t.Fatal(err)
 			}
 			defer b.server.frames.Release(all - large*3/2)
+			if req == kmsg.Request(crowded) {
+				for n := 0; b.shares.sessions.Open(sharesession.Key{Group: "g", Member: fmt.Sprint(n)}, 1<<40, nil) == nil; n++ {
+				}
+			}
 			c := m.c
 			if req != kmsg.Request(share) {
 				c = b.raw(t)
