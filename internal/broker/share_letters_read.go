@@ -39,11 +39,15 @@ type letterReader struct {
 
 // read gives the records of letters as far as they are to be had.
 func (d *deadLetters) read(ctx context.Context, source *partition, letters []sharepart.Letter, limit int) letterCopies {
-	r := letterReader{letters: letters, limit: limit, out: letterCopies{of: map[int64]*letterCopy{}, resolved: letters[0].First - 1}}
+	r := letterReader{letters: letters, limit: limit, out: letterCopies{of: map[int64]*letterCopy{}, resolved: letters[len(letters)-1].Last}}
 	defer r.decoder.Close()
 	owner := d.s.newOwner()
 	defer d.s.forgetOwner(owner)
-	for at, ok := r.next(letters[0].First); ok && !r.full && ctx.Err() == nil; {
+	at, ok := r.next(max(letters[0].First, source.log.Offsets().LogStart)) // what is below is gone, and may not keep the rest from being read
+	if ok {
+		r.out.resolved = at - 1
+	}
+	for ok && !r.full && ctx.Err() == nil {
 		raw, err := d.readAt(ctx, source, owner, at)
 		end := at
 		if err == nil {
@@ -84,7 +88,12 @@ func (r *letterReader) take(raw []byte, at int64) int64 {
 		}
 		payload, err := r.decoder.Decode(nil, h.Codec(), batch.Payload(b), r.limit)
 		if err == nil && !h.IsControl() {
-			err = batch.EachRecord(payload, h.NumRecords, func(rec *batch.Record) error { return r.record(h.BaseOffset+int64(rec.OffsetDelta), rec) })
+			err = batch.EachRecord(payload, h.NumRecords, func(rec *batch.Record) error {
+				if offset := h.BaseOffset + int64(rec.OffsetDelta); offset >= at { // or it is gone, though its batch is not
+					return r.record(offset, rec)
+				}
+				return nil
+			})
 		}
 		if errors.Is(err, errLettersFull) {
 			r.full = true

@@ -3,7 +3,9 @@ package broker
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -325,6 +327,30 @@ func TestLettersWhileStatesCannotBeKept(t *testing.T) {
 	for o := range int64(30) {
 		if n := len(letters[o]); n != int(1-o%2) {
 			t.Errorf("%d letters of %d", n, o)
+		}
+	}
+}
+
+// TestLettersOfDeletedRecords: records that are gone from the log do not keep those behind them from being copied.
+func TestLettersOfDeletedRecords(t *testing.T) {
+	b := startBroker(t, t.TempDir(), shareKeys())
+	b.createTopic(t, "t", 1)
+	produceSome(t, b.client(t), "t", 0, 30)
+	p := b.partition("t", 0)
+	if _, err := p.log.DeleteRecords(10); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		letters []sharepart.Letter
+		copied  []int64
+	}{
+		{[]sharepart.Letter{{First: 0, Last: 2}, {First: 20, Last: 21}}, []int64{20, 21}},
+		{[]sharepart.Letter{{First: 8, Last: 11}}, []int64{10, 11}},
+		{[]sharepart.Letter{{First: 0, Last: 2}, {First: 4, Last: 9}}, nil},
+	} {
+		got := b.shares.letters.read(t.Context(), p, c.letters, 1<<20)
+		if of := slices.Sorted(maps.Keys(got.of)); !slices.Equal(of, c.copied) || got.resolved < c.letters[len(c.letters)-1].Last {
+			t.Errorf("%v: copies of %v, resolved up to %d", c.letters, of, got.resolved)
 		}
 	}
 }
