@@ -33,9 +33,11 @@ func (l *Log) appendGuarded(records []byte, origin Origin, guard Guard) (AppendI
 		return AppendInfo{}, fmt.Errorf("%w: %d bytes, allowed are %d", ErrBatchListTooLarge, len(records), c.SegmentBytes)
 	}
 	info, rolled, err := l.appendLocked(records, batches, origin, guard, c)
-	if err == nil && !info.Duplicate {
-		err = l.flushCounted(info.LastOffset+1, c)
-		l.wakers.wake()
+	if err == nil {
+		err = l.flushCounted(info.LastOffset+1, c) // of a retry too: what it repeats may be on its way to the disk still
+		if !info.Duplicate {
+			l.wakers.wake()
+		}
 	}
 	if rolled {
 		l.onRoll()

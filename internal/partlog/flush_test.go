@@ -3,6 +3,9 @@ package partlog
 import (
 	"errors"
 	"math"
+	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,4 +113,45 @@ func TestFlushAged(t *testing.T) {
 	l.SetConfig(conf)
 	mustAppend(t, l, plain(3, epoch0.UnixMilli(), 10).build(t))
 	look(1000*time.Hour, 6)
+}
+
+// TestFlushMessagesOfARetry: a retry is not confirmed before what it repeats is safe, nor if that never is.
+func TestFlushMessagesOfARetry(t *testing.T) {
+	arrived, letGo := make(chan struct{}), make(chan struct{})
+	var armed atomic.Bool
+	o := testOptions(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if anySync(op.Kind) && armed.CompareAndSwap(true, false) {
+			close(arrived)
+			<-letGo
+			return errDisk
+		}
+		return nil
+	})))
+	o.Config.FlushMessages = 1
+	l := mustOpen(t, o)
+	mustAppend(t, l, plain(1, epoch0.UnixMilli(), 10).producer(9, 1, 0).build(t)) // the epoch's first, with which more is synced
+	armed.Store(true)
+	raw := plain(1, epoch0.UnixMilli(), 10).producer(9, 1, 1).build(t)
+	results := make(chan error, 2)
+	add := func(b []byte) { _, err := l.Append(b, Client); results <- err }
+	go add(slices.Clone(raw))
+	<-arrived
+	go add(slices.Clone(raw))
+	waits := func() bool {
+		l.commit.mu.Lock()
+		defer l.commit.mu.Unlock()
+		return l.commit.done != nil
+	}
+	for deadline := time.Now().Add(time.Minute); !waits() && len(results) == 0 && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	if len(results) > 0 {
+		t.Error("the retry did not wait")
+	}
+	close(letGo)
+	for range 2 {
+		if err := <-results; !errors.Is(err, ErrStorage) {
+			t.Errorf("append: %v", err)
+		}
+	}
 }
