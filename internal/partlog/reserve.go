@@ -20,7 +20,12 @@ func (l *Log) reserve(s *seg, h *hot, c *Config) {
 		return
 	}
 	s.reserved = true
-	if err := h.file.Preallocate(0, int64(c.SegmentBytes)); err != nil && l.files.mayWarn(l.clock()) {
+	err := h.file.Preallocate(0, int64(c.SegmentBytes))
+	if err == nil {
+		return
+	}
+	l.giveBack(s, h) // a full disk may have given a part, which others need
+	if l.files.mayWarn(l.clock()) {
 		l.logger.Warn("no disk space could be reserved for a segment, more of these are not logged for a while", "partition", l.tp.String(), "segment", s.base,
 			"bytes", c.SegmentBytes, "err", err)
 	}

@@ -270,3 +270,35 @@ func TestDrawJitter(t *testing.T) {
 		}
 	}
 }
+
+// halfFS reserves half of what is asked for, and says that there is no more, as a full disk does.
+type halfFS struct{ vfs.FS }
+
+func (f halfFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	return halfFile{file}, err
+}
+
+func (f halfFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name, c, opts...)
+	return halfFile{file}, err
+}
+
+type halfFile struct{ vfs.File }
+
+func (f halfFile) Preallocate(offset, length int64) error {
+	return errors.Join(f.File.Preallocate(offset, length/2), syscall.ENOSPC)
+}
+
+// TestHalfOfTheSpaceIsThere: what could be reserved of a segment that does not fit is not kept from others.
+func TestHalfOfTheSpaceIsThere(t *testing.T) {
+	mustReserve(t)
+	o, taken, length := onDisk(t)
+	o.FS = halfFS{vfs.Default}
+	l := mustOpen(t, o)
+	want := fill(t, l, 2, 100)
+	if n := taken(0); n > length(0)+reservedAtLeast {
+		t.Errorf("%d bytes are taken up by %d", n, length(0))
+	}
+	sameBatches(t, readAll(t, l), want)
+}
