@@ -173,7 +173,8 @@ func fill(dst []byte, r io.Reader) ([]byte, error) {
 }
 
 // Room is how much capacity Decode needs for src at the least, so that it can take what is at most limit bytes. With sure more would be of no use; else
-// it is a guess, and what turns out to be larger may be tried again with more. It is the sender's word, and no more than limit and a block of zstd.
+// it is a guess, and what turns out to be larger may be tried again with more. It is the sender's word, and no more than limit and a MiB for
+// zstd, whose blocks may be smaller than they could be.
 func Room(codec int8, src []byte, limit int64) (room int64, sure bool) {
 	switch codec {
 	case None:
@@ -181,7 +182,7 @@ func Room(codec int8, src []byte, limit int64) (room int64, sure bool) {
 	case Snappy:
 		return min(limit, snappySize(src)), true
 	case Zstd:
-		return min(limit+zstdBlock, zstdMost(src)), true
+		return min(limit+zstdLoose, zstdMost(src)), true
 	}
 	guess := int64(len(src)) * usualRatio
 	if said := int64(0); codec == Gzip && len(src) >= 4 {
@@ -193,7 +194,8 @@ func Room(codec int8, src []byte, limit int64) (room int64, sure bool) {
 
 const (
 	zstdBlock  = 128 << 10 // the most that a block of zstd grows to
-	gzipRatio  = 1032      // no deflated stream grows more
+	zstdLoose  = 8 * zstdBlock
+	gzipRatio  = 1032 // no deflated stream grows more
 	usualRatio = 8
 	leastGuess = 64 << 10
 )

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/internal/batch"
@@ -281,4 +282,33 @@ func TestOpenedBatchesShareTheirMemory(t *testing.T) {
 		}
 		giveAll(t, l)
 	}
+}
+
+// TestRecordsInManyBlocks: a frame of zstd that does not tell its size may be of blocks that are smaller than they could be, and its records are within bounds all the same.
+func TestRecordsInManyBlocks(t *testing.T) {
+	l := mustOpen(t, recompressing(codec.None, func(c *Config) { c.Recompress, c.MaxRecordBytes = false, 1000 }))
+	raw := plain(8, epoch0.UnixMilli(), 900).build(t)
+	h, err := batch.ParseHeader(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	z, err := zstd.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range slices.Chunk(batch.Payload(raw), 1000) {
+		if _, err := z.Write(part); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.Attributes = codec.Zstd
+	mustAppend(t, l, batch.AppendHeader(nil, &h, out.Bytes()))
+	giveAll(t, l)
 }
