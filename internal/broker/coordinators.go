@@ -162,12 +162,18 @@ const maxName = 32767
 // errNameTooLong: a name would not fit into a record.
 var errNameTooLong = fmt.Errorf("the name is longer than %d bytes", maxName)
 
-// of is the coordinator that an id belongs to.
+// of is the coordinator that a client's name belongs to.
 func (s *coordinators[S]) of(id string) (S, error) {
-	var none S
 	if len(id) > maxName {
+		var none S
 		return none, errNameTooLong
 	}
+	return s.at(id)
+}
+
+// at is the coordinator that a key belongs to, however long it is.
+func (s *coordinators[S]) at(id string) (S, error) {
+	var none S
 	parts, err := s.all()
 	if err != nil {
 		return none, err

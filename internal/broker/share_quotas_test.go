@@ -36,7 +36,7 @@ func TestThrottledShareFetches(t *testing.T) {
 	}
 	b.configureGroup(t, "g", earliest)
 	one, other := b.member(t, "g", "one", "t").join(t), b.member(t, "g", "other", "t").join(t)
-	b.setQuota(t, quota.ConsumerByteRate, 20_000, "user", "ANONYMOUS")
+	b.setQuota(t, quota.ConsumerByteRate, 10_000, "user", "ANONYMOUS")
 	fetch := func(m *shareMember, change func(*kmsg.ShareFetchRequest)) (resp *kmsg.ShareFetchResponse, bytes int) {
 		t.Helper()
 		req := m.shareFetchOf(0)
@@ -56,7 +56,7 @@ func TestThrottledShareFetches(t *testing.T) {
 	began := time.Now()
 	first, n := fetch(one, nil)
 	wait := time.Duration(first.ThrottleMillis) * time.Millisecond
-	if n < 50_000 || n > 60_000 || wait < time.Second || wait > 10*time.Second { // one record, for which (50000 - 20000) / 20000 s are to be waited
+	if n < 50_000 || n > 60_000 || wait < time.Second || wait > 10*time.Second { // one record, for which (50000 - 10000) / 10000 s are to be waited
 		t.Fatalf("%d bytes, told to wait %s", n, wait)
 	}
 	empty, n := fetch(other, nil)

@@ -115,7 +115,7 @@ func (c *shareCoordinator) write(records ...sharestate.Record) (end int64, err e
 
 // step runs fn with the states of a key, writes the records that it gives, and waits until they last as far as the configuration asks for it.
 func (s *shareStates) step(ctx context.Context, k sharestate.Key, fn func(c *shareCoordinator) ([]sharestate.Record, error)) error {
-	c, err := s.of(k.String())
+	c, err := s.at(k.String())
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (s *shareStates) delete(ctx context.Context, k sharestate.Key) error {
 
 // look gives a state to whoever only wants to know; ok is false if there is none.
 func (s *shareStates) look(ctx context.Context, k sharestate.Key) (st sharestate.State, ok bool, err error) {
-	c, err := s.of(k.String())
+	c, err := s.at(k.String())
 	if err != nil {
 		return st, false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -343,5 +344,23 @@ func TestShareTopicDeleted(t *testing.T) {
 		if err := m.c.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestLongestShareGroup: the states of a group whose name is as long as may be are kept like any other's, although their key is longer.
+func TestLongestShareGroup(t *testing.T) {
+	b := startBroker(t, t.TempDir(), shareKeys())
+	b.createTopic(t, "t", 1)
+	m := b.member(t, strings.Repeat("g", maxName), "m", "t").join(t)
+	if batch, err := m.fetch(0, nil); err != nil || len(batch) != 0 { // from here on
+		t.Fatalf("%v, %v", batch, err)
+	}
+	produceSome(t, b.client(t), "t", 0, 10)
+	batch, err := m.fetch(10*time.Second, nil)
+	if err != nil || len(batch) == 0 {
+		t.Fatalf("%v, %v", batch, err)
+	}
+	if err := m.acknowledge(batch[0], accept); err != nil {
+		t.Error(err)
 	}
 }
