@@ -98,7 +98,7 @@ func (b *Broker) flushAged(ctx context.Context) {
 		if p.config().FlushMs == math.MaxInt64 {
 			continue
 		}
-		if err := p.log.FlushAged(ctx, b.now()); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) && p.log.Err() == nil {
+		if err := p.log.FlushAged(ctx, b.now()); err != nil && ctx.Err() == nil && !errors.Is(err, partlog.ErrClosed) && p.log.Err() == nil && !b.gone(p) {
 			b.log.Error("flushing records of a certain age", "partition", p.tp.String(), "err", err)
 		}
 	}

@@ -172,6 +172,6 @@ func (w *rewriting) encode(records []byte) (kept int64, err error) {
 	w.head.Length = int32(len(raw) - batch.LogOverhead)
 	w.head.LastOffsetDelta, w.head.BaseTimestamp, w.head.MaxTimestamp = w.h.NumRecords-1, w.first, w.largest
 	batch.SetHeader(raw, &w.head)
-	w.out = rewritten{raw: raw, buf: buf, taken: int64(cap(buf.mem)), coders: &files.coders}
+	w.out = rewritten{raw: raw, buf: buf, taken: min(int64(cap(buf.mem)), coderMemory), coders: &files.coders}
 	return w.out.taken, nil
 }

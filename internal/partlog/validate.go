@@ -41,6 +41,9 @@ func (l *Log) checkAll(records []byte, origin Origin, c *Config, into []checked)
 		if err != nil {
 			return into, err
 		}
+		if origin == Client && len(into) > 0 { // before it may wait for memory that the first one holds
+			return into, fmt.Errorf("%w: several batches for one partition, allowed is one", ErrInvalidRecord)
+		}
 		b := checked{Header: h, start: start}
 		// A marker is none of the topic's business: one that were refused would leave its transaction open for good.
 		if len(raw) > c.MaxMessageBytes && !h.IsControl() {
@@ -59,9 +62,6 @@ func (l *Log) checkAll(records []byte, origin Origin, c *Config, into []checked)
 	}
 	if len(into) == 0 {
 		return into, fmt.Errorf("%w: no batch", ErrInvalidRecord)
-	}
-	if origin == Client && len(into) > 1 {
-		return into, fmt.Errorf("%w: %d batches for one partition, allowed is one", ErrInvalidRecord, len(into))
 	}
 	return into, nil
 }
