@@ -96,6 +96,7 @@ func (c *conn) answerFetch(ctx context.Context, req wire.RequestHeader) (clientc
 		}
 		c.given.Store(0)
 		a, err := c.history.Answer(ctx, req)
+		c.countFull(err)
 		if !errors.Is(err, clientconn.ErrForward) {
 			return c.shadowed(req, a, err)
 		}
@@ -114,9 +115,11 @@ func (c *conn) Begin(req wire.RequestHeader) (clientconn.Answer, bool, error) {
 		}
 		c.given.Store(0)
 		a, ok, err := c.history.Begin(req)
+		c.countFull(err)
 		if later := a.Later; later != nil {
 			a.Later = func(ctx context.Context) (clientconn.Answer, error) {
 				a, err := later(ctx)
+				c.countFull(err)
 				return c.shadowed(req, a, err)
 			}
 		}
@@ -126,6 +129,12 @@ func (c *conn) Begin(req wire.RequestHeader) (clientconn.Answer, bool, error) {
 	}
 	a, err := c.fetchOfBroker(req)
 	return a, true, err
+}
+
+func (c *conn) countFull(err error) {
+	if errors.Is(err, history.ErrTooManyPartitions) {
+		c.g.metrics.limit("partitions")
+	}
 }
 
 // shadowed has a sample of the answers that hold history compared.

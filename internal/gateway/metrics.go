@@ -63,7 +63,7 @@ func newMetrics(r prometheus.Registerer, g *Gateway) *metrics {
 		ended:        counter("reads_ended_total", "Times that reading from the store ended in order, by reason.", "reason"),
 		shadowed:     counter("shadow_comparisons_total", "Answers out of the store that were compared with the broker's own, by result.", "result"),
 	}
-	for _, l := range []string{"accept", "connections", "descriptors", "frame", "held-requests", "held-responses", "principal-bytes", "principal-grant", "principal-connections", "principal-reads"} {
+	for _, l := range []string{"accept", "connections", "descriptors", "frame", "held-requests", "held-responses", "partitions", "principal-bytes", "principal-grant", "principal-connections", "principal-reads"} {
 		m.limits.WithLabelValues(l) // 0, not absent
 	}
 	m.reads = readMetrics{

@@ -84,15 +84,24 @@ func (c *Conn) answer(ctx context.Context, h wire.RequestHeader) (clientconn.Ans
 		return clientconn.Answer{}, err
 	}
 	if !ok || req.ReplicaID >= 0 || req.ReplicaState.ID >= 0 {
-		c.mu.Lock()
-		c.forward = true // all of a connection's fetches or none: the broker keeps the session then
-		c.mu.Unlock()
+		c.leaveToBroker()
 		return clientconn.Answer{}, clientconn.ErrForward
+	}
+	if err := c.admitFirst(req); err != nil {
+		c.leaveToBroker()
+		return clientconn.Answer{}, err
 	}
 	if err := c.whileHeldBack(ctx); err != nil {
 		return clientconn.Answer{}, err
 	}
-	return c.fetch(req, version, h.CorrelationID), nil
+	return c.fetch(req, version, h.CorrelationID)
+}
+
+// leaveToBroker is for all of a connection's fetches or none: the broker keeps the session then.
+func (c *Conn) leaveToBroker() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forward = true
 }
 
 // heldBack tells whether whileHeldBack would wait.
@@ -132,11 +141,14 @@ func (c *Conn) whileHeldBack(ctx context.Context) error {
 	}
 }
 
-func (c *Conn) fetch(req *kmsg.FetchRequest, version int16, correlationID int32) clientconn.Answer {
+func (c *Conn) fetch(req *kmsg.FetchRequest, version int16, correlationID int32) (clientconn.Answer, error) {
 	wire.OwnTags(req)
 	f, code := c.sessions.Apply(req)
 	if code != 0 {
-		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID)
+		return ours(&wire.FetchResponse{ErrorCode: code}, req.Version, correlationID), nil
+	}
+	if err := c.admit(f.Parts); err != nil {
+		return clientconn.Answer{}, err
 	}
 	c.fetches++
 	d := &demand{
@@ -146,14 +158,14 @@ func (c *Conn) fetch(req *kmsg.FetchRequest, version int16, correlationID int32)
 	c.sweepNowAndThen()
 	c.gather(d, f.Parts)
 	if c.mayStream(d) && c.tail.use.TryLock() {
-		return c.stream(d, req, f, correlationID)
+		return c.stream(d, req, f, correlationID), nil
 	}
 	return clientconn.Answer{Later: func(ctx context.Context) (clientconn.Answer, error) {
 		grant := c.h.answers.Grant()
 		a := ours(c.putTogether(ctx, d, f, grant), req.Version, correlationID)
 		a.Release = grant.Release // the frame is in memory until then, lent or copied
 		return a, nil
-	}}
+	}}, nil
 }
 
 func ours(resp *wire.FetchResponse, version int16, correlationID int32) clientconn.Answer {
@@ -171,7 +183,7 @@ func capable(req *kmsg.FetchRequest) bool {
 func (c *Conn) gather(d *demand, asked []session.Part) {
 	d.parts = make([]*partition, len(asked))
 	for i := range asked {
-		d.parts[i] = c.partition(partKey{asked[i].Topic, asked[i].TopicID, asked[i].Partition})
+		d.parts[i] = c.partition(partKeyOf(&asked[i]))
 	}
 	for i, p := range d.parts {
 		p.ask(asked[i], d, int(c.remoteMax(&asked[i])))

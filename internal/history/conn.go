@@ -53,6 +53,7 @@ type Conn struct {
 
 	mu       sync.Mutex
 	parts    map[partKey]*partition
+	closed   bool // and parts are not counted any more
 	names    map[remotestorage.UUID]string
 	versions map[int16]versionRange // of the broker; nil: not asked yet
 	forward  bool                   // Fetch is passed through on this connection
@@ -113,6 +114,8 @@ func (c *Conn) Close() {
 	for _, p := range c.parts {
 		parts = append(parts, p)
 	}
+	c.keptLocked(-int64(len(c.parts)))
+	c.closed = true
 	c.mu.Unlock()
 	for _, p := range parts {
 		p.close()
@@ -236,6 +239,13 @@ func (c *Conn) nameOf(k partKey) string {
 	return k.id.String()
 }
 
+// keptLocked counts the partitions that are kept for the connection, until it is closed.
+func (c *Conn) keptLocked(n int64) {
+	if !c.closed {
+		c.h.partitions.Add(n)
+	}
+}
+
 // partition finds or makes the state of one, which is then kept for a while.
 func (c *Conn) partition(k partKey) *partition {
 	now := time.Now()
@@ -245,6 +255,7 @@ func (c *Conn) partition(k partKey) *partition {
 	if p == nil {
 		p = &partition{c: c, key: k, hw: -1, lso: -1, logStart: -1}
 		c.parts[k] = p
+		c.keptLocked(1)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,6 +277,7 @@ func (c *Conn) sweep() (watched []*partition) {
 			watched = append(watched, p)
 		case stateGone:
 			delete(c.parts, k)
+			c.keptLocked(-1)
 		}
 	}
 	return watched

@@ -73,8 +73,11 @@ type History struct {
 	mixing atomic.Int64
 	// watching is how many look after partitions that are read directly, or would be.
 	watching atomic.Int64
-	counters counters
-	turn     time.Duration // turnOf, but in tests
+	// partitions is how many connections keep, of maxPartitions; toldFull is when that was last said to be too many, in Unix seconds.
+	partitions, toldFull atomic.Int64
+	maxPartitions        int64 // but in tests the constant
+	counters             counters
+	turn                 time.Duration // turnOf, but in tests
 }
 
 // New checks the options.
@@ -95,7 +98,7 @@ func New(o Options) (*History, error) {
 		o.AnswerBytes = cmp.Or(o.AnswerBytes, o.Reader.MemoryLimit()/2)
 	}
 	o.Locations = o.Locations.sorted()
-	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf}
+	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf, maxPartitions: maxPartitions}
 	if o.AnswerBytes > 0 {
 		h.answers = fetch.NewMemory(o.AnswerBytes)
 	}
