@@ -75,6 +75,9 @@ func startTransactions(t *testing.T, v victim) (judge func(t *testing.T)) {
 		for _, f := range faults[:min(len(faults), 20)] {
 			t.Error(f)
 		}
+		if len(faults) > 0 {
+			evidence(t, v, n)
+		}
 		committed, aborted := 0, 0
 		for _, x := range n.all {
 			switch x.outcome {
