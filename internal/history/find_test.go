@@ -50,8 +50,8 @@ func TestResolvedHistory(t *testing.T) {
 		d, r := resolving(t, b, o)
 		for _, version := range []int16{18, 12, 11, 4} {
 			b.set(func() { b.maxFetch, b.served, b.tagged = version, 0, 0 })
+			before := d.Stats() // before there is a client, which fetches at once
 			client := newClient(t, b, d, kgo.ConsumeTopics("history"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-			before := d.Stats()
 			newConsumed(t, 1000).until(client, ends)
 			s := d.counted(before.DirectBytes + int64(past))
 			client.Close()
