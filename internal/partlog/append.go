@@ -250,8 +250,7 @@ func (l *Log) commitAppend(s *seg, h *hot, batches []checked, position int64, c 
 	}
 	l.change.Apply(func(a producerstate.Aborted) { h.noteAborted(abortedEntry(a)) })
 	l.dirty, l.appended = true, true
-	s.size.Store(position)
-	l.publish(l.producers.End())
+	l.publish(l.producers.End(), position)
 }
 
 func abortedEntry(a producerstate.Aborted) segment.AbortedTxn {

@@ -244,8 +244,9 @@ func (l *Log) forget(base int64) {
 	}
 }
 
-// publish makes a new end visible. l.mu is held.
-func (l *Log) publish(logEnd int64) {
+// publish makes a new end visible, and the active segment's size up to it. Both change in one step: a reader that finds the old end beside the new size takes what lies
+// between for something below its bound. l.mu is held.
+func (l *Log) publish(logEnd, size int64) {
 	stable := logEnd
 	if first, ok := l.producers.FirstUnstable(); ok {
 		stable = first
@@ -253,6 +254,7 @@ func (l *Log) publish(logEnd int64) {
 	l.state.Lock()
 	l.state.logEnd = logEnd
 	l.state.lastStable = stable
+	l.state.segs[len(l.state.segs)-1].size.Store(size)
 	l.state.Unlock()
 }
 

@@ -206,7 +206,7 @@ func (l *Log) settle(end, logStart int64) error {
 	l.state.logStart = logStart
 	l.state.flushed = end
 	l.commit.advance(end)
-	l.publish(end)
+	l.publish(end, l.active().size.Load())
 	return nil
 }
 

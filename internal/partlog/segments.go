@@ -19,7 +19,7 @@ type seg struct {
 	base int64
 	// logPath and indexPath are what reads open: made once.
 	logPath, indexPath string
-	// size is the length of the log file as far as readers may look. Only the active segment's grows.
+	// size is the length of the log file as far as readers may look. Only the active segment's grows, together with the log's end: see publish and view.
 	size atomic.Int64
 	// hot is there while the segment is being appended to; the index files are then behind it. A reader that took it may go on with it after it was
 	// dropped: what it holds stays true.
