@@ -2,13 +2,11 @@ package broker
 
 import (
 	"flag"
-	"os"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
-	"github.com/rewind-kafka/rewind/internal/clustertest"
 )
 
 // To record Apache Kafka's answers anew: go test -run TestAccessAdminSession -record-access-admin, with what make peers installs.
@@ -16,28 +14,8 @@ var recordAccessAdmin = flag.Bool("record-access-admin", false, "record what an 
 
 // TestAccessAdminSessionAsApacheKafka: what is asked of the cluster as a whole, by a principal with one right after the other.
 func TestAccessAdminSessionAsApacheKafka(t *testing.T) {
-	const golden = "testdata/session_accessadmin_kafka_4.4.0.txt"
-	s := &accessSession{peerSession: &peerSession{t: t, prefix: "accessadmin-", names: map[[16]byte]string{}}}
-	if *recordAccessAdmin {
-		c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
-		s.addr, s.sasl = c.Bootstrap(clustertest.Plaintext), c.Bootstrap(clustertest.SASL)
-		s.holdAdmin()
-		text := ""
-		for _, line := range s.lines {
-			text += line + "\n"
-		}
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	b := startBroker(t, t.TempDir(), withKeys(
-		"listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms", "PLAIN", "sasl.plain.users.file", usersFile(t, "alice", clustertest.Password("alice")),
-		"authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users", "User:admin;User:ANONYMOUS", "auto.create.topics.enable", "false"))
-	s.addr, s.sasl = b.addr, b.AddrOf("SASL_PLAINTEXT").String()
-	s.expect(golden, nil)
-	s.holdAdmin()
-	s.judge()
+	s := newAccessSession(t, "accessadmin-")
+	s.run("testdata/session_accessadmin_kafka_4.4.0.txt", *recordAccessAdmin, s.holdAdmin, nil)
 }
 
 func (s *accessSession) holdAdmin() {

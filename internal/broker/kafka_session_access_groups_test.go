@@ -3,15 +3,12 @@ package broker
 import (
 	"flag"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/acl"
-	"github.com/rewind-kafka/rewind/internal/clustertest"
 )
 
 // To record Apache Kafka's answers anew: go test -run TestAccessGroupsSession -record-access-groups, with what make peers installs.
@@ -31,24 +28,8 @@ const statusDelayed = 5
 
 // TestAccessGroupsSessionAsApacheKafka: groups of consumers (KIP-848), share groups and streams groups, asked of by a principal with one right after the other.
 func TestAccessGroupsSessionAsApacheKafka(t *testing.T) {
-	const golden = "testdata/session_accessgroups_kafka_4.4.0.txt"
-	s := &groupAccessSession{&accessSession{peerSession: &peerSession{t: t, prefix: "accessgroups-", names: map[[16]byte]string{}}}}
-	if *recordAccessGroups {
-		c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
-		s.addr, s.sasl = c.Bootstrap(clustertest.Plaintext), c.Bootstrap(clustertest.SASL)
-		s.holdGroups()
-		if err := os.WriteFile(golden, []byte(strings.Join(s.lines, "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	b := startBroker(t, t.TempDir(), withKeys(
-		"listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms", "PLAIN", "sasl.plain.users.file", usersFile(t, "alice", clustertest.Password("alice")),
-		"authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users", "User:admin;User:ANONYMOUS", "auto.create.topics.enable", "false"))
-	s.addr, s.sasl = b.addr, b.AddrOf("SASL_PLAINTEXT").String()
-	s.expect(golden, nil)
-	s.holdGroups()
-	s.judge()
+	s := &groupAccessSession{newAccessSession(t, "accessgroups-")}
+	s.run("testdata/session_accessgroups_kafka_4.4.0.txt", *recordAccessGroups, s.holdGroups, nil)
 }
 
 type groupAccessSession struct{ *accessSession }

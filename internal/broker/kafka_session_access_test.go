@@ -35,16 +35,23 @@ const (
 
 // TestAccessSessionAsApacheKafka: each API, asked by a principal under many sets of ACLs, is answered as Apache Kafka's StandardAuthorizer has it answered.
 func TestAccessSessionAsApacheKafka(t *testing.T) {
-	s := &accessSession{peerSession: &peerSession{t: t, prefix: "access-", names: map[[16]byte]string{}}}
-	if *recordAccess {
+	s := newAccessSession(t, "access-")
+	s.run(accessGolden, *recordAccess, s.hold, accessDifferences)
+}
+
+func newAccessSession(t *testing.T, prefix string) *accessSession {
+	return &accessSession{peerSession: &peerSession{t: t, prefix: prefix, names: map[[16]byte]string{}}}
+}
+
+// run holds the session with an Apache Kafka and writes its answers down, or with our broker and compares.
+func (s *accessSession) run(golden string, record bool, hold func(), known []difference) {
+	t := s.t
+	t.Helper()
+	if record {
 		c := clustertest.Start(t, clustertest.Options{Secure: true, ACLs: true})
 		s.addr, s.sasl = c.Bootstrap(clustertest.Plaintext), c.Bootstrap(clustertest.SASL)
-		s.hold()
-		text := ""
-		for _, line := range s.lines {
-			text += line + "\n"
-		}
-		if err := os.WriteFile(accessGolden, []byte(text), 0o644); err != nil {
+		hold()
+		if err := os.WriteFile(golden, []byte(strings.Join(s.lines, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -53,8 +60,8 @@ func TestAccessSessionAsApacheKafka(t *testing.T) {
 		"listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms", "PLAIN", "sasl.plain.users.file", usersFile(t, "alice", clustertest.Password("alice")),
 		"authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users", "User:admin;User:ANONYMOUS", "auto.create.topics.enable", "false"))
 	s.addr, s.sasl = b.addr, b.AddrOf("SASL_PLAINTEXT").String()
-	s.expect(accessGolden, accessDifferences)
-	s.hold()
+	s.expect(golden, known)
+	hold()
 	s.judge()
 }
 
