@@ -10,7 +10,7 @@ func (t *Transaction) end(now time.Time, c *End, o *Output) {
 	switch {
 	case t.state == Dead || t.producer.ID == NoID || t.producer.ID != c.Producer.ID && !retry:
 		refuse(ErrUnknownMapping)
-	case !retry && c.Producer.Epoch != t.producer.Epoch:
+	case !retry && (c.Producer.Epoch != t.producer.Epoch || c.Producer.Epoch > lastEpoch):
 		refuse(ErrFenced)
 	case t.state == Ongoing:
 		t.prepare(now, c, o)
@@ -20,6 +20,8 @@ func (t *Transaction) end(now time.Time, c *End, o *Output) {
 		refuse(ErrState)
 	case c.Version.bumps() && !retry:
 		t.endNothing(now, c, o)
+	case t.state == completed(c.Commit) && t.producer.Epoch > lastEpoch:
+		t.renew(now, c, o)
 	case t.state == completed(c.Commit):
 		o.reply(c.Token, EndResult{Producer: t.producer})
 	default:
@@ -59,6 +61,18 @@ func (t *Transaction) endNothing(now time.Time, c *End, o *Output) {
 	t.prepare(now, c, o)
 }
 
+// renew gives a new id to a client that ends what was aborted under the epoch of a fence, which is nobody's.
+func (t *Transaction) renew(now time.Time, c *End, o *Output) {
+	if c.NewID == NoID {
+		o.NeedsID = true
+		return
+	}
+	m := t.metadata
+	m.lastEpoch, m.producer = c.Producer.Epoch, Producer{c.NewID, 0}
+	t.become(m, now, o)
+	o.reply(c.Token, EndResult{Producer: t.producer})
+}
+
 // prepare decides the transaction. From its record on there is no way back.
 func (t *Transaction) prepare(now time.Time, c *End, o *Output) {
 	m := t.metadata
@@ -94,7 +108,9 @@ func (t *Transaction) after() Producer {
 func (t *Transaction) fence(now time.Time, o *Output) {
 	m := t.metadata
 	m.state, m.version, m.lastEpoch, m.nextID = PrepareAbort, V2, m.producer.Epoch, NoID
-	m.producer.Epoch++
+	if m.producer.Epoch <= lastEpoch { // or there is no other any more: who wrote the log has given it to a client
+		m.producer.Epoch++
+	}
 	t.become(m, now, o)
 	o.Markers = t.markers()
 }

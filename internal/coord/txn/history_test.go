@@ -99,7 +99,21 @@ func newWorld(t *rapid.T) *world {
 		}
 		w.clients = append(w.clients, &client{id: fmt.Sprintf("id-%d", i/2), version: v, fenced: true})
 	}
+	if rapid.Bool().Draw(t, "epochs are nearly used up") {
+		for i := range 2 {
+			w.age(fmt.Sprintf("id-%d", i), rapid.Int16Range(lastEpoch-6, lastEpoch).Draw(t, "epoch"))
+		}
+		w.crash()
+	}
 	return w
+}
+
+// age makes an id one that has been used often.
+func (w *world) age(id string, epoch int16) {
+	t := New(id, config, w.now)
+	t.producer, t.previousID, t.timeout = Producer{w.nextID, epoch}, w.nextID, time.Minute
+	w.nextID++
+	w.log = append(w.log, t.record())
 }
 
 func (w *world) any() {
@@ -222,6 +236,9 @@ func (p *partition) header(producer Producer, seq int32, control bool) *batch.He
 func (p *partition) end(t *rapid.T, m *Markers) {
 	var c producerstate.Change
 	p.state.Begin(&c)
+	if m.Producer.Epoch < 0 {
+		t.Fatalf("a marker of the epoch %d", m.Producer.Epoch) // which no log takes
+	}
 	if err := c.Marker(p.header(m.Producer, -1, true), producerstate.Marker{Abort: !m.Commit}, true); err != nil {
 		t.Fatalf("a coordinator's marker is refused: %v", err)
 	}
@@ -278,7 +295,14 @@ func (w *world) giveUp(c *client) {
 }
 
 func (w *world) init(c *client) {
-	r := w.step(c.id, &Init{Token: 1, Timeout: time.Minute, NewID: NoID}).(InitResult)
+	var expected *Producer
+	if c.producer != (Producer{}) && rapid.Bool().Draw(w.T, "goes on") {
+		expected = &c.producer
+	}
+	r := w.step(c.id, &Init{Token: 1, Timeout: time.Minute, Expected: expected, NewID: NoID}).(InitResult)
+	if errors.Is(r.Err, ErrFenced) {
+		c.producer = Producer{}
+	}
 	if r.Err == nil && w.delivered() {
 		c.producer, c.seq, c.fenced = r.Producer, [3]int32{}, false
 	}

@@ -95,13 +95,14 @@ func (t *Transaction) nextEpoch(now time.Time, c *Init, o *Output) {
 	}
 	last := NoEpoch
 	switch e := m.producer.Epoch; {
-	case e >= lastEpoch && (c.Expected == nil || c.Expected.Epoch == e):
+	// The epoch of a fence is nobody's: not that of whoever was fenced, either.
+	case e >= lastEpoch && (c.Expected == nil || c.Expected.Epoch == e || e > lastEpoch && c.Expected.Epoch == m.lastEpoch):
 		if c.NewID == NoID {
 			o.NeedsID = true
 			return
 		}
 		if c.Expected != nil {
-			last = e
+			last = c.Expected.Epoch
 		}
 		m.producer = Producer{c.NewID, 0}
 	case c.Expected == nil:
@@ -125,7 +126,7 @@ func (t *Transaction) check(p Producer) error {
 	switch {
 	case t.state == Dead || t.producer.ID == NoID || t.producer.ID != p.ID:
 		return ErrUnknownMapping
-	case t.producer.Epoch != p.Epoch:
+	case t.producer.Epoch != p.Epoch, p.Epoch > lastEpoch:
 		return ErrFenced
 	case t.state.prepared():
 		return ErrConcurrent

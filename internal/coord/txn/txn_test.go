@@ -168,6 +168,42 @@ func TestEpochsUsedUp(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+	fenced := func(t *testing.T, v Version) *subject {
+		s := at(t)
+		fails(t, s.add(last, v, p0), nil)
+		s.now = s.now.Add(time.Hour)
+		s.do(Tick{})
+		s.want(PrepareAbort, Producer{100, math.MaxInt16})
+		s.complete()
+		return s
+	}
+	t.Run("init with expected after a fence", func(t *testing.T) {
+		s := fenced(t, V1)
+		for range 2 { // the second is a retry
+			if r := s.init(&last); r.Producer != (Producer{101, 0}) || r.Err != nil {
+				t.Errorf("%+v", r)
+			}
+		}
+		s.want(Empty, Producer{101, 0})
+	})
+	t.Run("end after a fence", func(t *testing.T) {
+		s := fenced(t, V2)
+		fails(t, s.end(last, true, V2).Err, ErrState)
+		for range 2 { // the second is a retry
+			if r := s.end(last, false, V2); r.Producer != (Producer{101, 0}) || r.Err != nil {
+				t.Errorf("%+v", r)
+			}
+		}
+		s.want(CompleteAbort, Producer{101, 0})
+		fails(t, s.add(Producer{101, 0}, V2, p0), nil)
+	})
+	t.Run("the epoch of a fence is nobody's", func(t *testing.T) {
+		for _, v := range []Version{V1, V2} {
+			s, nobody := fenced(t, v), Producer{100, math.MaxInt16}
+			fails(t, s.add(nobody, v, p0), ErrFenced)
+			fails(t, s.end(nobody, false, v).Err, ErrFenced)
+		}
+	})
 }
 
 // TestFencedProducerHarmsNobody: a producer whose time is over does not abort its successor's transaction by asking for a new epoch.
