@@ -190,10 +190,16 @@ func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committe
 		return b.highestTiered(p), nil
 	case offsetEarliestPending:
 		return b.earliestPending(p, &o), nil
-	case offsetMaxTimestamp:
-		return b.maxTimestamp(ctx, p)
 	}
-	found, ok, err := b.searchTimestamp(ctx, p, ts)
+	// What is above the bound is not told, the largest timestamp neither: nothing is found then, and no smaller one is looked for, as in Apache Kafka.
+	var found timed
+	var err error
+	ok := true
+	if ts == offsetMaxTimestamp {
+		found, err = b.maxTimestamp(ctx, p)
+	} else {
+		found, ok, err = b.searchTimestamp(ctx, p, ts)
+	}
 	if err != nil || !ok || found.Offset >= bound {
 		return nothingFound, err
 	}
