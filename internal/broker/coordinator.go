@@ -74,6 +74,16 @@ func (c *coordinator) do(ctx context.Context, fn func()) error {
 	}
 }
 
+// doRead is do for what changes the state unasked: fn is not run if the state could not be read. Half of one tells what was true once, and what is written then is true
+// from then on.
+func (c *coordinator) doRead(ctx context.Context, fn func()) error {
+	return c.do(ctx, func() {
+		if c.ready() == nil {
+			fn()
+		}
+	})
+}
+
 // wait is do that returns after fn has run.
 func (c *coordinator) wait(ctx context.Context, fn func()) error {
 	ran := make(chan struct{})
@@ -130,7 +140,9 @@ func (c *coordinator) tick(s states) {
 		return
 	}
 	c.sweep = now.Add(c.topic.sweep(c.config()))
-	s.sweep()
+	if c.ready() == nil { // see doRead
+		s.sweep()
+	}
 }
 
 // load replays the log.

@@ -117,7 +117,7 @@ func (s *groupService) lookAll(ctx context.Context, fn func(*group.Group)) error
 // topicDeleted forgets the offsets of a topic that is gone.
 func (s *groupService) topicDeleted(name string) {
 	for _, c := range s.started() {
-		err := c.do(s.ctx, func() { c.forgetTopic(name) })
+		err := c.doRead(s.ctx, func() { c.forgetTopic(name) })
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Error("forgetting the offsets of a deleted topic", "topic", name, "err", err)
 		}

@@ -181,7 +181,7 @@ func (s *shareService) topicDeleted(id [16]byte) {
 	s.states.topicDeleted(id)
 	g := s.b.groups
 	for _, c := range g.started() {
-		err := c.do(g.ctx, func() {
+		err := c.doRead(g.ctx, func() {
 			for name, of := range c.groups {
 				if of.Kind().Type() == group.TypeShare {
 					c.settle(name, of, of.Step(c.now(), &share.Forget{TopicID: id}))

@@ -195,7 +195,7 @@ func (s *shareStates) look(ctx context.Context, k sharestate.Key) (st sharestate
 // topicDeleted forgets the states of a topic that is gone.
 func (s *shareStates) topicDeleted(id [16]byte) {
 	for _, c := range s.started() {
-		err := c.do(s.ctx, func() {
+		err := c.doRead(s.ctx, func() {
 			for _, k := range c.machine.Keys(func(k sharestate.Key) bool { return k.TopicID == id }) {
 				r, _ := c.machine.Delete(k)
 				if _, err := c.write(r); err != nil {
