@@ -49,7 +49,7 @@ type fakeBroker struct {
 	locations   map[string]int // by object: answers with a location
 	listOffsets int
 	fetches     int
-	served      int // bytes of records
+	served      int // bytes of whole batches
 	tagged      int // partitions that asked for a location
 	full        int // fetches that began a session
 	asked       int // questions what a client may read

@@ -59,7 +59,11 @@ func (b *fakeBroker) seen(parts []session.Part, results []wire.FetchPartition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, r := range results {
-		b.served += r.Records.Len()
+		for _, raw := range r.Records.Bufs {
+			if beginsWhole(raw) {
+				b.served += len(raw)
+			}
+		}
 		if r.Location != nil {
 			b.locations[r.Location.RemoteLogSegmentLocation]++
 		}
@@ -166,6 +170,9 @@ func (p *fakePart) fill(r *wire.FetchPartition, batches []fakeBatch, offset, upT
 			continue
 		}
 		if n += len(b.raw); n > limit && !(whole && len(r.Records.Bufs) == 0) {
+			if there := limit - (n - len(b.raw)); len(r.Records.Bufs) > 0 && there > 0 { // as Apache Kafka cuts what it sends
+				r.Records.Bufs = append(r.Records.Bufs, b.raw[:there])
+			}
 			break
 		}
 		r.Records.Bufs = append(r.Records.Bufs, b.raw)

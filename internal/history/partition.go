@@ -358,12 +358,18 @@ func (p *partition) readHeldLocked(out *wire.FetchPartition, limit int, whole bo
 		return
 	}
 	p.fed = p.demand
-	if n < len(h.records) && next > 0 && len(h.part.Aborted) == 0 {
-		h.offset, h.lastEpoch, h.records = next, anyEpoch, h.records[n:]
+	if rest := h.records[n:]; next > 0 && len(h.part.Aborted) == 0 && beginsWhole(rest) {
+		h.offset, h.lastEpoch, h.records = next, anyEpoch, rest
 		return
 	}
-	// Of a rest with aborted transactions it is not known which of them have gone by: it is asked for anew.
+	// Of a rest with aborted transactions it is not known which of them have gone by, and nobody gets on with a piece of a batch: it is asked for anew.
 	p.held = nil
+}
+
+// beginsWhole tells whether the first batch is all there: brokers cut their answers anywhere.
+func beginsWhole(records []byte) bool {
+	size, err := batch.PeekSize(records)
+	return err == nil && size <= len(records)
 }
 
 // emptied keeps the difference between null and no entries.
@@ -390,7 +396,7 @@ func cut(records []byte, limit int, whole bool) (n int, next int64) {
 		n, next = n+len(raw), h.LastOffset()+1
 		return nil
 	})
-	if err != nil && n == 0 {
+	if n == 0 && (err != nil || whole) {
 		return limit, 0
 	}
 	return n, next
