@@ -3,6 +3,8 @@ package history
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +49,10 @@ type Conn struct {
 	heldUntil time.Time       // the client is throttled
 	mixing    bool            // the last answer was put together
 	fetches   int64           // so many so far
+
+	// Ids whose names the broker did not tell, since when. tail.use stands above both.
+	untold   map[remotestorage.UUID]struct{}
+	untoldAt time.Time
 
 	reading  atomic.Int64 // partitions that are read directly
 	turnOwed atomic.Bool  // one of them is to make room
@@ -201,26 +207,84 @@ func (c *Conn) topicName(ctx context.Context, k partKey) (string, error) {
 	if ok {
 		return name, nil
 	}
+	if err := c.askNames(ctx, k.id); err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if name, ok = c.names[k.id]; !ok {
+		return "", fmt.Errorf("the broker does not tell the name of topic %s", k.id)
+	}
+	return name, nil
+}
+
+// askNames asks the broker for the names behind ids, and keeps those that it tells.
+func (c *Conn) askNames(ctx context.Context, ids ...remotestorage.UUID) error {
 	const byID = 12 // the first version that asks by id
-	id := [16]byte(k.id)
 	req := kmsg.NewPtrMetadataRequest()
 	req.Version = byID
-	t := kmsg.NewMetadataRequestTopic()
-	t.TopicID = id
-	req.Topics = append(req.Topics, t)
+	for _, id := range ids {
+		t := kmsg.NewMetadataRequestTopic()
+		t.TopicID = id
+		req.Topics = append(req.Topics, t)
+	}
 	resp, err := c.carrier.Request(ctx, req)
 	if err != nil {
-		return "", fmt.Errorf("asking for the name of topic %s: %w", k.id, err)
+		return fmt.Errorf("asking for the names of %d topics: %w", len(ids), err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, t := range resp.(*kmsg.MetadataResponse).Topics {
-		if t.TopicID == id && t.ErrorCode == 0 && t.Topic != nil {
-			c.mu.Lock()
-			c.names[k.id] = *t.Topic
-			c.mu.Unlock()
-			return *t.Topic, nil
+		if t.ErrorCode == 0 && t.Topic != nil {
+			c.names[t.TopicID] = *t.Topic
 		}
 	}
-	return "", fmt.Errorf("the broker does not tell the name of topic %s", k.id)
+	return nil
+}
+
+// learnNames asks for the names of topics that the client calls by their ids, where it depends on them whether upstream is asked for locations. It is called with tail.use held.
+func (c *Conn) learnNames(ctx context.Context, d *demand) {
+	if c.h.opts.Locations == nil || c.h.opts.Allow == nil {
+		return
+	}
+	// What could not be learnt is the broker's meanwhile, and not asked for with each fetch.
+	if time.Since(c.untoldAt) > notReadyFor {
+		c.untold, c.untoldAt = make(map[remotestorage.UUID]struct{}), time.Now()
+	}
+	unknown := make(map[remotestorage.UUID]struct{}) // clients name very many
+	c.mu.Lock()
+	for _, p := range d.parts {
+		_, known := c.names[p.key.id]
+		if _, untold := c.untold[p.key.id]; p.key.topic == "" && !known && !untold {
+			unknown[p.key.id] = struct{}{}
+		}
+	}
+	c.mu.Unlock()
+	if len(unknown) == 0 {
+		return
+	}
+	_ = c.askNames(ctx, slices.Collect(maps.Keys(unknown))...) // as above
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range unknown {
+		if _, ok := c.names[id]; !ok {
+			c.untold[id] = struct{}{}
+		}
+	}
+}
+
+// mayLocate tells whether upstream may be asked where the history of a partition lies, and it may be read there. Of a topic whose name is not known nobody can tell.
+func (c *Conn) mayLocate(k partKey) bool {
+	if c.h.opts.Locations == nil || c.h.opts.Allow == nil {
+		return c.h.opts.Locations != nil
+	}
+	name := k.topic
+	if name == "" {
+		c.mu.Lock()
+		name = c.names[k.id]
+		c.mu.Unlock()
+	}
+	return name != "" && c.h.allows(name)
 }
 
 // nameOf is the topic's name for people, or its id where the name has not been learnt.

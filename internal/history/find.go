@@ -60,9 +60,12 @@ func (p *partition) endSearchLocked() {
 }
 
 // route decides where the client's question goes: to the broker, to the reader that is open, or into a search. It does not block: what a search finds serves this
-// fetch or, if that takes longer than the client waits, the next one. Without a Resolver all goes to the broker, which may answer with locations.
+// fetch or, if that takes longer than the client waits, the next one. Without a Resolver all goes to the broker, which may answer with locations, but to the reader that is open.
 func (p *partition) route(d *demand) {
 	if p.c.h.opts.Resolver == nil {
+		if !p.c.mayLocate(p.key) {
+			p.end(errOff)
+		}
 		return
 	}
 	p.mu.Lock()

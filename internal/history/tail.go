@@ -97,6 +97,7 @@ func (t *tail) poll(ctx context.Context) bool {
 	if d.done() {
 		return false // the answer was streamed meanwhile
 	}
+	t.c.learnNames(ctx, d)
 	wanted, besides := t.wanted(d)
 	wait := time.Until(d.deadline)
 	over := wait < time.Millisecond || d.late.Load()
@@ -145,6 +146,7 @@ type asked struct {
 
 // toAsk is what the broker is to be asked about the partition; false if nothing: it is read directly, or there is an answer already.
 func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
+	mayLocate := p.c.mayLocate(p.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.direct != nil || p.held != nil || p.demand != d || p.fed == d || p.finding != nil || p.waits {
@@ -154,7 +156,7 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	if a.fell = p.place; a.fell {
 		a.part.PartitionMaxBytes = min(a.part.PartitionMaxBytes, p.c.h.fallbackBytes())
 	}
-	locate := p.c.h.opts.Locations != nil && !time.Now().Before(p.tryAgain) && !p.servedLocked(questionOf(p.want, d.committed())) && !p.c.h.episodes.active(p.key)
+	locate := mayLocate && !time.Now().Before(p.tryAgain) && !p.servedLocked(questionOf(p.want, d.committed())) && !p.c.h.episodes.active(p.key)
 	wire.SetLocationRequested(&a.part.FetchRequestTopicPartition, locate)
 	return a, false, true
 }
