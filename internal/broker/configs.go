@@ -219,17 +219,49 @@ func (b *Broker) loadDynamic() error {
 	if err := json.Unmarshal(text, &values); err != nil {
 		return fmt.Errorf("reading altered configurations: %w", err)
 	}
-	next := cfg.Clone()
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		with := next.Dynamic()
-		with[name] = values[name]
-		trial := next.Clone()
-		if err := errors.Join(trial.SetDynamic(with), trial.Validate()); err != nil {
-			b.log.Error("an altered configuration is not valid any more and is left out", "key", name, "err", err)
-			continue
-		}
-		next = trial
+	next, left := withDynamic(cfg, values)
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		b.log.Error("an altered configuration is not valid any more and is left out", "key", name, "err", left[name])
 	}
 	b.conf.Store(next)
 	return nil
+}
+
+// withDynamic puts as many altered values in force as there can be, and says what is wrong with the others. They were valid together: one by itself may not be, where it is
+// judged beside another one's default. So they are taken one by one only where it cannot be together.
+func withDynamic(cfg *config.Broker, values map[string]string) (next *config.Broker, left map[string]error) {
+	next, left = cfg, make(map[string]error)
+	try := func(values map[string]string) error {
+		trial := cfg.Clone()
+		err := errors.Join(trial.SetDynamic(values), trial.Validate())
+		if err == nil {
+			next = trial
+		}
+		return err
+	}
+	rest := maps.Clone(values)
+	for name, value := range values {
+		if err := cfg.Clone().SetDynamic(map[string]string{name: value}); err != nil {
+			left[name] = err
+			delete(rest, name)
+		}
+	}
+	if try(rest) == nil {
+		return next, left
+	}
+	taken := make(map[string]string)
+	for more := true; more; { // until none of those that are left can follow those that are taken
+		more = false
+		for _, name := range slices.Sorted(maps.Keys(rest)) {
+			taken[name] = rest[name]
+			if left[name] = try(taken); left[name] != nil {
+				delete(taken, name)
+				continue
+			}
+			delete(left, name)
+			delete(rest, name)
+			more = true
+		}
+	}
+	return next, left
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,6 +236,86 @@ func TestDamagedDynamicConfigs(t *testing.T) {
 	b = startBroker(t, dir)
 	if b.config().GroupMaxSize != 4 || len(b.config().Dynamic()) != 1 {
 		t.Errorf("in force: %v", b.config().Dynamic())
+	}
+}
+
+// TestAlteredConfigsThatDependOnEachOther: values that are valid together are in force together after a restart, though one by itself is not beside the other's default, and
+// though there is something else among them that cannot be taken any more.
+func TestAlteredConfigsThatDependOnEachOther(t *testing.T) {
+	for _, pair := range []map[string]string{
+		{"group.max.session.timeout.ms": "3000", "group.min.session.timeout.ms": "1000"},
+		{"group.max.session.timeout.ms": "4000000", "group.min.session.timeout.ms": "3000000"},
+		{"log.cleaner.max.compaction.lag.ms": "2000", "log.cleaner.min.compaction.lag.ms": "1000"},
+	} {
+		dir := t.TempDir()
+		// What the file sets makes each value by itself wrong, the one or the other way round.
+		file := withKeys("log.cleaner.max.compaction.lag.ms", "9000", "log.cleaner.min.compaction.lag.ms", "8000")
+		b := startBroker(t, dir, file)
+		var alter []kadm.AlterConfig
+		for _, k := range slices.Sorted(maps.Keys(pair)) {
+			alter = append(alter, set(kadm.SetConfig, k, pair[k]))
+		}
+		if got, err := b.admin(t).AlterBrokerConfigs(t.Context(), alter, b.nodeID); err != nil || got[0].Err != nil {
+			t.Fatal(pair, err, got)
+		}
+		for _, more := range []map[string]string{{}, {"gone.key": "1"}, {"group.max.size": "none"}} {
+			if len(more) > 0 {
+				maps.Copy(more, pair)
+				if err := saveDynamic(b.fs, dir, more); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b = startBroker(t, dir, file)
+			if got := b.config().Dynamic(); !maps.Equal(got, pair) {
+				t.Errorf("%v with %v: in force after a restart: %v", pair, more, got)
+			}
+		}
+	}
+}
+
+// TestAlteredConfigsOneByOne: where the configuration file now says what not all altered values can stand beside, those stay that can.
+func TestAlteredConfigsOneByOne(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir)
+	values := map[string]string{"group.max.size": "7", "group.min.session.timeout.ms": "10", "log.cleaner.min.compaction.lag.ms": "5000"}
+	if err := saveDynamic(b.fs, dir, values); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = startBroker(t, dir, withKeys("log.cleaner.max.compaction.lag.ms", "100"))
+	delete(values, "log.cleaner.min.compaction.lag.ms")
+	if got := b.config().Dynamic(); !maps.Equal(got, values) {
+		t.Errorf("in force after a restart: %v, want %v", got, values)
+	}
+}
+
+// TestTopicConfigsOfAnotherVersion: of a topic whose file has keys and values that this broker does not know the others are in force, and it can be written to. It got
+// segments of 0 bytes and refused every record.
+func TestTopicConfigsOfAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	b := startBroker(t, dir)
+	b.createTopic(t, "t", 1)
+	configs := map[string]string{"of.another.version": "1", "segment.ms": "soon", "retention.ms": "77000000"}
+	if _, err := b.topics.SetConfigs("t", configs); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = startBroker(t, dir)
+	if c := b.partition("t", 0).config(); c.RetentionMs != 77000000 || !c.Delete || c.SegmentBytes != 1<<30 || c.SegmentMs != 604800000 {
+		t.Errorf("in force: %+v", c)
+	}
+	if err := b.client(t, kgo.RecordRetries(0)).ProduceSync(t.Context(), bigRecord("t")).FirstErr(); err != nil {
+		t.Error(err)
+	}
+	if c := b.topicConfig(t, "t", "retention.ms"); c.MaybeValue() != "77000000" {
+		t.Errorf("described as %+v", c)
 	}
 }
 

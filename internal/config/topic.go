@@ -69,9 +69,11 @@ func (t *Topic) CopyLag() (ms, bytes int64) {
 }
 
 // ParseTopic puts a topic's configuration together from its own values, the broker's defaults and Kafka's, and validates it. b may be nil.
-// Every mistake is in the error, which is ErrUnknownKey or ErrInvalidValue for errors.Is.
+// Every mistake is in the error, which is ErrUnknownKey or ErrInvalidValue for errors.Is. With an error the result is what the values mean that can be read: a topic that is there
+// already is served by them.
 func ParseTopic(overrides map[string]string, b *Broker) (Topic, error) {
 	var errs []error
+	readable := make(map[string]string, len(overrides))
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		k, err := TopicKey(name)
 		if err == nil {
@@ -79,12 +81,14 @@ func ParseTopic(overrides map[string]string, b *Broker) (Topic, error) {
 		}
 		if err != nil {
 			errs = append(errs, err)
+			continue
 		}
+		readable[name] = overrides[name]
 	}
+	t := newTopic(DescribeTopic(readable, b))
 	if len(errs) > 0 {
-		return Topic{}, errors.Join(errs...)
+		return t, errors.Join(errs...)
 	}
-	t := newTopic(DescribeTopic(overrides, b))
 	return t, t.validate(b)
 }
 
