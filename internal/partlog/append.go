@@ -176,7 +176,7 @@ func (l *Log) prepare(size int, batches []checked, c *Config) (*seg, *hot, error
 	}
 	s := l.active()
 	h, err := l.heat(s)
-	if err == nil && l.mustRoll(s, h, size, largest, last.LastOffset(), c) {
+	if err == nil && (l.halfRolled || l.mustRoll(s, h, size, largest, last.LastOffset(), c)) {
 		if err = l.roll(); err == nil {
 			s = l.active()
 			h, err = l.heat(s)
@@ -314,7 +314,7 @@ func (l *Log) roll() error {
 		return err
 	}
 	next, err := l.createSegment(end)
-	if err != nil {
+	if l.halfRolled = err != nil; err != nil {
 		return err
 	}
 	s.maxTimestamp.Store(h.maxTimestamp)

@@ -58,6 +58,7 @@ type Log struct {
 	heldEpochs  []remotestorage.EpochStart
 	leaderEpoch int32
 	rolled      bool          // a segment was closed, which OnRoll has not been told yet
+	halfRolled  bool          // a roll failed when it had begun to make files at the log's end: nothing is appended before they are a segment
 	dirDirty    bool          // files were made whose names are not synced, and nobody is at it
 	dirSyncing  bool          // syncOnce is at it
 	dirty       bool          // something was appended since the last flush

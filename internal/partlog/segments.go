@@ -285,6 +285,10 @@ func (l *Log) loadIndexes(s *seg, h *hot) (err error) {
 // loadIndex reads an index file into memory. One that is longer than its entries (a broker that preallocates was stopped hard) is cut to them.
 func (l *Log) loadIndex(s *seg, suffix string) ([]byte, error) {
 	b, err := atomicfile.Read(l.fs, l.path(s.base, suffix))
+	if err == nil && b == nil { // a roll made the log file and got no further; one that gets no entry is to be there too
+		err = createFile(l.fs, l.path(s.base, suffix), nil, false)
+		l.dirDirty = true
+	}
 	if err != nil {
 		return nil, err
 	}
