@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/coord/group"
@@ -120,11 +121,33 @@ func (c *groupCoordinator) write(o *group.Output) (int64, error) {
 	}
 	b := encodeBatchOf(o.Producer, o.Records, c.now().UnixMilli())
 	if o.Producer == nil {
-		return c.append(b)
+		end, err := c.append(b)
+		if errors.Is(err, partlog.ErrMessageTooLarge) {
+			end, err = c.writeSeveral(o.Records, err)
+		}
+		return end, err
 	}
 	info, err := c.log.AppendVerified(b, partlog.Internal, c.guard)
 	if err != nil {
 		return 0, err
 	}
 	return info.LastOffset + 1, nil
+}
+
+// writeSeveral appends tombstones that do not go into one batch: offsets and groups would never be forgotten that have become too many. They go into the log at once, and
+// in their order, so that a crash leaves the first of them at most, each of which may stand alone. What else there is must stay together; its error is tooLarge.
+func (c *groupCoordinator) writeSeveral(records []group.Record, tooLarge error) (int64, error) {
+	if slices.ContainsFunc(records, func(r group.Record) bool { return r.Value != nil }) {
+		return 0, tooLarge
+	}
+	for size := len(records) / 2; size > 0; size /= 2 {
+		var all []byte
+		for some := range slices.Chunk(records, size) {
+			all = append(all, encodeBatch(some, c.now().UnixMilli())...)
+		}
+		if end, err := c.append(all); !errors.Is(err, partlog.ErrMessageTooLarge) {
+			return end, err
+		}
+	}
+	return 0, tooLarge
 }

@@ -70,9 +70,11 @@ func (c *shareCoordinator) timeout(string) {}
 
 // sweep writes states anew that have not changed for long, and deletes what comes before all that is needed.
 func (c *shareCoordinator) sweep() {
-	if _, err := c.write(c.machine.Cold(c.now(), c.config().ShareColdSnapshot)...); err != nil {
-		c.logger.Error("writing states of share groups anew", "partition", c.number, "err", err)
-		return
+	for _, r := range c.machine.Cold(c.now(), c.config().ShareColdSnapshot) { // each in a batch of its own: together they may be too large for one
+		if _, err := c.write(r); err != nil {
+			c.logger.Error("writing states of share groups anew", "partition", c.number, "err", err)
+			return
+		}
 	}
 	o := c.log.Offsets()
 	needed := c.machine.Needed(o.LogEnd)
