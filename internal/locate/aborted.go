@@ -51,21 +51,31 @@ func (r *Resolver) aborted(ctx context.Context, h holding, v View, from, upTo in
 			return nil, 0, err
 		}
 		if !ok {
-			break
+			entries, complete := v.LocalAborted(from, upTo)
+			// A segment that left the local log beside that search was remote before it did: its markers are in neither, unless it is walked.
+			if next, ok, err = h.next(); err != nil {
+				return nil, 0, err
+			}
+			if !ok {
+				return found.withLocal(h.m.TopicIDPartition, entries, complete, decided)
+			}
 		}
 		h = next
 	}
-	entries, complete := v.LocalAborted(from, upTo)
+}
+
+// withLocal is the result once all remote segments were walked, the last of which has decided all that begins below decided.
+func (s *abortedSet) withLocal(tp remotestorage.TopicIDPartition, entries []segment.AbortedTxn, complete bool, decided int64) ([]wire.AbortedTransaction, int64, error) {
 	for _, e := range entries {
-		found.add(e)
+		s.add(e)
 	}
 	switch {
 	case complete:
-		return found.list(upTo), upTo, nil
-	case decided > from:
-		return found.list(decided), decided, nil
+		return s.list(s.upTo), s.upTo, nil
+	case decided > s.from:
+		return s.list(decided), decided, nil
 	}
-	return nil, 0, &remote.PlaceError{TopicIDPartition: h.m.TopicIDPartition, Offset: from, Err: ErrUndecided}
+	return nil, 0, &remote.PlaceError{TopicIDPartition: tp, Offset: s.from, Err: ErrUndecided}
 }
 
 type abortedSet struct {
