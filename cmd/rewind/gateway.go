@@ -231,7 +231,7 @@ func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, g *gat
 	if err := up.reload(); err != nil {
 		log.Error("the changed client configuration cannot be used; the old one stays in force", "err", err)
 	} else if up.renamed() {
-		log.Warn("the gateway's own principal is another one in the file: that acts at the next start", "keeps", up.began)
+		log.Warn("the gateway's own principal is another one in the file: that acts at the next start", "keeps", up.keeps())
 	}
 	for _, renew := range past.renew {
 		if err := renew(ctx); err != nil {

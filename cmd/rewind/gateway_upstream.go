@@ -20,10 +20,10 @@ import (
 type gatewayUpstream struct {
 	file  string
 	seeds []string
-	// loaded is read again by reload. Connections of clients follow it; the gateway's own client keeps the principal that it began with.
-	loaded atomic.Pointer[upstream.Client]
-	began  string      // as whom, and how, in the beginning
-	client *kgo.Client // asks for brokers; nil without a principal: the gateway asks by itself then
+	// loaded is read again by reload. Connections of clients follow it. Those of the gateway's own clients follow own, which is the last that was loaded of the principal that they
+	// began with: another password, another trust store.
+	loaded, own atomic.Pointer[upstream.Client]
+	client      *kgo.Client // asks for brokers; nil without a principal: the gateway asks by itself then
 }
 
 func newGatewayUpstream(cfg *config.Gateway) (*gatewayUpstream, error) {
@@ -32,7 +32,6 @@ func newGatewayUpstream(cfg *config.Gateway) (*gatewayUpstream, error) {
 		return nil, err
 	}
 	own := u.loaded.Load()
-	u.began = own.String()
 	if own.SASL() == "" && !own.HasCertificate() {
 		return u, nil
 	}
@@ -54,16 +53,22 @@ func (u *gatewayUpstream) reload() error {
 		return fmt.Errorf("client configuration %s: %w", u.file, errTLSChanged)
 	}
 	u.loaded.Store(c)
+	if own := u.own.Load(); own == nil || own.String() == c.String() {
+		u.own.Store(c)
+	}
 	return nil
 }
 
 // renamed tells whether the file names another principal than the one that the gateway began with and keeps.
-func (u *gatewayUpstream) renamed() bool { return u.loaded.Load().String() != u.began }
+func (u *gatewayUpstream) renamed() bool { return u.loaded.Load() != u.own.Load() }
+
+// keeps says as whom, and how, the gateway began.
+func (u *gatewayUpstream) keeps() string { return u.own.Load().String() }
 
 // options make a client of the gateway's own principal.
 func (u *gatewayUpstream) options() []kgo.Opt {
 	opts := []kgo.Opt{kgo.ClientID("rewind-gateway"), kgo.DialTimeout(10 * time.Second), kgo.SeedBrokers(u.seeds...)}
-	return append(opts, u.loaded.Load().Opts()...)
+	return append(opts, upstream.Following(u.own.Load)...)
 }
 
 // tls is for connections of clients; nil: the brokers speak plain.

@@ -47,6 +47,7 @@ func TestUpstreamReload(t *testing.T) {
 		"another authority":        {secure(ca), secure(other), ""},
 		"another authority's file": {secure(ca), secure(filepath.Join(dir, "missing.pem")), "missing.pem"},
 		"another user":             {sasl("SASL_SSL", "rewind"), sasl("SASL_SSL", "other"), ""},
+		"another password":         {sasl("SASL_SSL", "rewind"), strings.Replace(sasl("SASL_SSL", "rewind"), "=secret", "=changed", 1), ""},
 		"nonsense":                 {plain, "security.protocol=PERHAPS\n", "PERHAPS"},
 		"the same":                 {secure(ca), secure(ca), ""},
 	} {
@@ -68,8 +69,13 @@ func TestUpstreamReload(t *testing.T) {
 			if now := u.loaded.Load(); (now == before) != (c.refused != "") {
 				t.Error("what is in force is not what was said")
 			}
-			if renamed := name == "another user"; u.renamed() != renamed {
+			renamed := name == "another user"
+			if u.renamed() != renamed {
 				t.Errorf("another principal: %t, want %t", !renamed, renamed)
+			}
+			// The gateway's own clients stay who they are, with what is new for them.
+			if own := u.own.Load(); (own == before) != (renamed || c.refused != "") || u.keeps() != before.String() {
+				t.Errorf("the gateway's own clients go on as %s; renewed: %t", own, own != before)
 			}
 			// As at the start: a connection is made with TLS, or without.
 			if foreign != nil && foreign() == nil {

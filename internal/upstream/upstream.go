@@ -19,6 +19,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
@@ -83,6 +84,9 @@ func Parse(text []byte) (*Client, error) {
 }
 
 const plaintext = "PLAINTEXT"
+
+// dialTimeout is kgo's own.
+const dialTimeout = 10 * time.Second
 
 func (c *Client) layers() (useTLS, useSASL bool, err error) {
 	switch c.protocol {
