@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -193,5 +194,31 @@ func TestTopicGrowsOnAFullDisk(t *testing.T) {
 		if err := b.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDeletionThatCouldNotBeSynced: a topic whose deletion failed when its mark had its name already goes on taking records, and they are there after a restart. The mark stayed, and
+// the next start took the topic away with all that had been confirmed since.
+func TestDeletionThatCouldNotBeSynced(t *testing.T) {
+	var broken atomic.Bool
+	mem := crashableFS(t)
+	b := startBroker(t, "/node", withFS(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSync && strings.HasSuffix(op.Path, "/topics") && broken.Swap(false) {
+			return errors.New("disk")
+		}
+		return nil
+	}))))
+	b.createTopic(t, "t", 1)
+	broken.Store(true)
+	if _, err := b.admin(t).DeleteTopic(t.Context(), "t"); err == nil || broken.Load() {
+		t.Fatalf("deleted: %v", err)
+	}
+	produceTo(t, b, 0, 3)
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = startBroker(t, "/node", withFS(mem))
+	if p := b.partition("t", 0); p == nil || p.log.Offsets().LogEnd != 3 {
+		t.Error("the records are gone")
 	}
 }

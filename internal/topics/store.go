@@ -18,8 +18,9 @@ import (
 const (
 	suffix      = ".json"
 	fileVersion = 1
-	// maxFile bounds what is read of one topic's file.
-	maxFile = 4 << 20
+	// maxFile bounds one topic's file. The mark of a deletion is a little longer than the file that it is of, which must not keep a topic from being deleted.
+	maxFile  = 4 << 20
+	markRoom = 64
 )
 
 // file is a topic as it lies on disk.
@@ -41,7 +42,7 @@ func Open(fs vfs.FS, dir string) (*Registry, error) {
 	if err := atomicfile.SyncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, err
 	}
-	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}, left: map[remotestorage.UUID]bool{}}
+	r := &Registry{fs: fs, dir: dir, byName: map[string]*Topic{}, folded: map[string]int{}, byID: map[remotestorage.UUID]*Topic{}, deleting: map[remotestorage.UUID]*Topic{}, left: map[remotestorage.UUID]bool{}}
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("listing topic registry %s: %w", dir, err)
@@ -67,8 +68,7 @@ func (r *Registry) finishDeletes() error {
 		if err := r.remove(t.Name + suffix); err != nil {
 			return err
 		}
-		delete(r.byName, t.Name)
-		delete(r.byID, id)
+		r.outLocked(t)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (r *Registry) load(name string) error {
 	if name != t.Name+suffix {
 		return fmt.Errorf("topic file %s is about topic %q", path, t.Name)
 	}
-	r.byName[t.Name], r.byID[id] = t, t
+	r.inLocked(t)
 	return nil
 }
 
@@ -102,12 +102,12 @@ func parseFile(fs vfs.FS, path string) (file, error) {
 		return f, err
 	}
 	defer in.Close()
-	b, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	b, err := io.ReadAll(io.LimitReader(in, maxFile+markRoom+1))
 	if err != nil {
 		return f, err
 	}
-	if len(b) > maxFile {
-		return f, fmt.Errorf("longer than %d bytes", maxFile)
+	if len(b) > maxFile+markRoom {
+		return f, fmt.Errorf("longer than %d bytes", maxFile+markRoom)
 	}
 	return f, f.parse(b)
 }
@@ -151,11 +151,11 @@ func (r *Registry) add(t Topic) (Topic, error) {
 	}
 	kept := t.clone()
 	if err := r.save(&kept, false); err != nil {
-		return Topic{}, err
+		return Topic{}, errors.Join(err, r.takeBack(kept.Name+suffix))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byName[kept.Name], r.byID[kept.ID] = &kept, &kept
+	r.inLocked(&kept)
 	r.version++
 	return kept.clone(), nil
 }
@@ -177,14 +177,15 @@ func (r *Registry) change(name string, f func(*Topic)) (Topic, error) {
 	if !ok {
 		return Topic{}, fmt.Errorf("%w: %s", ErrUnknown, name)
 	}
-	before := t.Partitions
+	before := t.clone()
 	f(&t)
 	if err := r.save(&t, false); err != nil {
+		r.putBack(&before)
 		return Topic{}, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t.Partitions != before {
+	if t.Partitions != before.Partitions {
 		r.version++
 	}
 	r.byName[name], r.byID[t.ID] = &t, &t
@@ -202,7 +203,10 @@ func (r *Registry) Delete(name string) (Topic, error) {
 	// The mark lies under another name, so that the topic can be created again before the deletion has ended. A crash between the two steps leaves
 	// both files; Open then finishes the deletion.
 	if err := r.save(&t, true); err != nil {
-		return Topic{}, err
+		if back := r.takeBack(deletingName(t.ID)); back == nil {
+			return Topic{}, err
+		}
+		// The mark is there, for the next start if for nobody else, and cannot be taken back: records that the topic were given until then would go with it.
 	}
 	// From here on the topic is gone, whatever becomes of its own file: Open would finish the deletion, and to say that it has failed would let the topic be written to
 	// until then.
@@ -212,8 +216,7 @@ func (r *Registry) Delete(name string) (Topic, error) {
 	if rerr != nil {
 		r.left[t.ID] = true
 	}
-	delete(r.byName, name)
-	delete(r.byID, t.ID)
+	r.outLocked(&t)
 	r.version++
 	r.deleting[t.ID] = &t
 	return t.clone(), nil
@@ -255,12 +258,12 @@ func (r *Registry) save(t *Topic, deleting bool) error {
 	if err != nil {
 		return fmt.Errorf("encoding topic %s: %w", t.Name, err)
 	}
-	if len(b) >= maxFile { // the next start would not read it
-		return fmt.Errorf("writing topic %s: %d bytes, %d are allowed", t.Name, len(b), maxFile)
-	}
-	name := t.Name + suffix
+	name, most := t.Name+suffix, maxFile
 	if deleting {
-		name = deletingName(t.ID)
+		name, most = deletingName(t.ID), maxFile+markRoom
+	}
+	if len(b) >= most { // the next start would not read it
+		return fmt.Errorf("writing topic %s: %d bytes, %d are allowed", t.Name, len(b), most)
 	}
 	// The name aside is not the longer one: a topic's name may take all that a file's name can hold.
 	path := r.fs.PathJoin(r.dir, name)
@@ -268,6 +271,27 @@ func (r *Registry) save(t *Topic, deleting bool) error {
 		return fmt.Errorf("writing topic file %s: %w", path, err)
 	}
 	return nil
+}
+
+// takeBack removes a file that was not there before, after an error that may have come when it had its name already: the next start would find what has not happened here. It
+// is an error if the file is there and stays.
+func (r *Registry) takeBack(name string) error {
+	path := r.fs.PathJoin(r.dir, name)
+	if there, err := atomicfile.Exists(r.fs, path); err == nil && !there {
+		return nil
+	}
+	if err := r.fs.Remove(path); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return fmt.Errorf("taking topic file %s back: %w", name, err)
+	}
+	return nil
+}
+
+// putBack writes a topic's file as it was, after such an error, as far as it can: what fails now, or cannot be told, is the error that there was.
+func (r *Registry) putBack(t *Topic) {
+	f, err := parseFile(r.fs, r.fs.PathJoin(r.dir, t.Name+suffix))
+	if err == nil && (f.Partitions != t.Partitions || !maps.Equal(f.Configs, t.Configs)) {
+		_ = r.save(t, false)
+	}
 }
 
 func (r *Registry) remove(name string) error {

@@ -50,6 +50,7 @@ type Registry struct {
 
 	mu       sync.RWMutex
 	byName   map[string]*Topic
+	folded   map[string]int // how many of byName look like this with `_` for `.`: more than one only where they were adopted
 	byID     map[remotestorage.UUID]*Topic
 	deleting map[remotestorage.UUID]*Topic
 	left     map[remotestorage.UUID]bool // of those in deleting: the topic's own file could not be removed yet
@@ -142,12 +143,30 @@ func (r *Registry) Check(name string) error {
 		return fmt.Errorf("%w: %s", ErrExists, name)
 	}
 	folded := fold(name)
+	if r.folded[folded] == 0 {
+		return nil
+	}
 	for other := range r.byName {
 		if fold(other) == folded {
 			return fmt.Errorf("%w: %s and %s", ErrCollision, name, other)
 		}
 	}
 	return nil
+}
+
+// inLocked and outLocked put a topic in the maps, and take it out of them. Those of a registry that is being opened need no lock.
+func (r *Registry) inLocked(t *Topic) {
+	r.byName[t.Name], r.byID[t.ID] = t, t
+	r.folded[fold(t.Name)]++
+}
+
+func (r *Registry) outLocked(t *Topic) {
+	delete(r.byName, t.Name)
+	delete(r.byID, t.ID)
+	folded := fold(t.Name)
+	if r.folded[folded]--; r.folded[folded] == 0 {
+		delete(r.folded, folded)
+	}
 }
 
 func fold(name string) string { return strings.ReplaceAll(name, ".", "_") }
