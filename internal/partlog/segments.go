@@ -150,7 +150,7 @@ func indexFileSize(f vfs.File, cache *atomic.Int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	cache.Store(st.Size())
+	cache.CompareAndSwap(-1, st.Size()) // who appends may have made it larger meanwhile, and said so
 	return st.Size(), nil
 }
 
@@ -195,7 +195,8 @@ func (l *Log) lookupTime(s *seg, timestamp int64) (entryTimestamp, offset int64,
 
 // largestTimestamp of a segment that is not hot: the last entry of its time index, segment.NoTimestamp if it has none.
 func (l *Log) largestTimestamp(s *seg) (int64, error) {
-	if ts := s.maxTimestamp.Load(); ts != unknownTime && s.closed.Load() {
+	closed := s.closed.Load() // as of now: what is read below may be from before the segment's last records
+	if ts := s.maxTimestamp.Load(); ts != unknownTime && closed {
 		return ts, nil
 	}
 	var ts int64
@@ -210,7 +211,7 @@ func (l *Log) largestTimestamp(s *seg) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("finding the largest timestamp: %w", err)
 	}
-	if s.closed.Load() {
+	if closed {
 		s.maxTimestamp.Store(ts)
 	}
 	return ts, nil

@@ -39,7 +39,7 @@ func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, leaderEpoch
 			if err != nil {
 				offset = s.base // a damaged index costs time only
 			}
-			f, ok, err := l.scanForTimestamp(v, s, max(offset, v.localStart), ts, v.localStart)
+			f, ok, err := l.scanForTimestamp(s, max(offset, v.localStart), ts, v.localStart)
 			if ok || err != nil {
 				return f, ok, err
 			}
@@ -69,7 +69,7 @@ func (l *Log) MaxTimestamp() (offset, timestamp int64, leaderEpoch int32, ok boo
 		if err != nil {
 			from = s.base
 		}
-		return l.scanForTimestamp(v, s, max(from, v.localStart), best, v.localStart)
+		return l.scanForTimestamp(s, max(from, v.localStart), best, v.localStart)
 	})
 }
 
@@ -131,12 +131,10 @@ func (l *Log) segmentMaxTimestamp(s *seg) (int64, error) {
 	return l.largestTimestamp(s)
 }
 
-// scanForTimestamp looks through the records of one segment from offset on for the first one at or after ts that is not below atLeast.
-func (l *Log) scanForTimestamp(v *view, s *seg, offset, ts, atLeast int64) (found stamped, ok bool, err error) {
+// scanForTimestamp looks through the records of one segment from offset on for the first one at or after ts that is not below atLeast. It looks at all that there is
+// by now: the timestamp may be of a record that was appended after the caller had its view.
+func (l *Log) scanForTimestamp(s *seg, offset, ts, atLeast int64) (found stamped, ok bool, err error) {
 	size := s.size.Load()
-	if s.base == v.active {
-		size = v.activeSize
-	}
 	from, err := l.lookup(s, offset)
 	if err != nil {
 		from = 0
