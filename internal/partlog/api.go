@@ -42,6 +42,8 @@ var (
 	ErrClosed  = errors.New("log is closed")
 	// ErrCorruptLog: something that should have been safe on disk is not what was written.
 	ErrCorruptLog = errors.New("log is corrupt")
+	// ErrAborted: what a reader of committed records asked for is there, but not which of it was aborted.
+	ErrAborted = errors.New("aborted transactions cannot be told")
 )
 
 // Origin says who appends.
@@ -138,6 +140,8 @@ type Data struct {
 	FirstBaseOffset int64
 	// NextOffset is where to go on: behind the last whole batch in Records. The offset asked if there is none.
 	NextOffset int64
+	// Aborted are the aborted transactions that a reader of Records must know of. ReadCommitted gives them, never nil; Read does not.
+	Aborted []wire.AbortedTransaction
 }
 
 // Stats are sizes for metrics and DescribeLogDirs.

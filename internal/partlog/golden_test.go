@@ -138,11 +138,11 @@ func (g *goldenLog) checkProbes(t *testing.T, l *Log) {
 			continue
 		}
 		n++
-		upTo := o.HighWatermark
+		upTo, read := o.HighWatermark, l.Read
 		if f.Isolation == 1 {
-			upTo = o.LastStable
+			upTo, read = o.LastStable, l.ReadCommitted
 		}
-		d, err := l.Read(f.FetchOffset, int(min(f.PartitionMaxBytes, f.FetchMaxBytes)), upTo, true)
+		d, err := read(f.FetchOffset, int(min(f.PartitionMaxBytes, f.FetchMaxBytes)), upTo, true)
 		if err != nil {
 			t.Errorf("fetch at %d: %v", f.FetchOffset, err)
 			continue
@@ -155,11 +155,7 @@ func (g *goldenLog) checkProbes(t *testing.T, l *Log) {
 			t.Errorf("fetch at %d, limit %d, isolation %d: %d bytes, want %d", f.FetchOffset, f.PartitionMaxBytes, f.Isolation, d.Records.Len(), f.RecordsBytes)
 		}
 		if f.Isolation == 1 && d.Records.Len() > 0 {
-			aborted, err := l.AbortedTransactions(f.FetchOffset, d.NextOffset)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkAborted(t, &f, aborted)
+			checkAborted(t, &f, d.Aborted)
 		}
 		if d.Records.Release != nil {
 			d.Records.Release()

@@ -149,11 +149,14 @@ func (m *model) checkAborted(local int64) {
 	}
 	from := rapid.Int64Range(local, stable-1).Draw(m.t, "from")
 	upTo := rapid.Int64Range(from+1, stable).Draw(m.t, "up to")
-	got, err := m.log.AbortedTransactions(from, upTo)
-	if err != nil {
-		m.t.Fatal(err)
+	entries, complete := m.log.AbortedEntries(from, upTo)
+	if !complete {
+		m.t.Fatal("not complete")
 	}
-	var want []wire.AbortedTransaction
+	var got, want []wire.AbortedTransaction
+	for _, e := range entries {
+		got = append(got, wire.AbortedTransaction{ProducerID: e.ProducerID, FirstOffset: e.FirstOffset})
+	}
 	for _, a := range m.aborted {
 		if a.last >= from && a.first < upTo {
 			want = append(want, wire.AbortedTransaction{ProducerID: a.pid, FirstOffset: a.first})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/batch"
 	"github.com/rewind-kafka/rewind/internal/segment"
+	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 // scanBytes is how much is read at once to find a batch near an index entry: about one index interval.
@@ -56,8 +57,19 @@ func (v *view) end(i int) int64 {
 // comes whole even if it is above limit; without, a first batch that does not fit gives nothing. ErrOutOfRange below the log start or above the
 // log end; ErrBelowLocal where only the remote tier has the offset.
 func (l *Log) Read(offset int64, limit int, upTo int64, whole bool) (Data, error) {
+	return l.read(offset, limit, upTo, whole, false)
+}
+
+// ReadCommitted is Read up to the last stable offset, with the aborted transactions among what it gives. They are of the same moment: a segment that goes, or is rewritten,
+// takes its transaction index with it, and who asked for them later would not be told. An index that cannot be read is an error: to go on without it would show
+// aborted records.
+func (l *Log) ReadCommitted(offset int64, limit int, upTo int64, whole bool) (Data, error) {
+	return l.read(offset, limit, upTo, whole, true)
+}
+
+func (l *Log) read(offset int64, limit int, upTo int64, whole, committed bool) (Data, error) {
 	for {
-		d, err := l.readOnce(offset, limit, upTo, whole)
+		d, err := l.readOnce(offset, limit, upTo, whole, committed)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return d, err
 		}
@@ -67,7 +79,7 @@ func (l *Log) Read(offset int64, limit int, upTo int64, whole bool) (Data, error
 			return Data{}, verr
 		}
 		if offset >= v.localStart {
-			if again, aerr := l.readOnce(offset, limit, upTo, whole); aerr == nil {
+			if again, aerr := l.readOnce(offset, limit, upTo, whole, committed); aerr == nil {
 				return again, nil
 			}
 			return Data{}, fmt.Errorf("%w: reading offset %d: %w", ErrStorage, offset, err)
@@ -75,14 +87,31 @@ func (l *Log) Read(offset int64, limit int, upTo int64, whole bool) (Data, error
 	}
 }
 
-func (l *Log) readOnce(offset int64, limit int, upTo int64, whole bool) (Data, error) {
+func (l *Log) readOnce(offset int64, limit int, upTo int64, whole, committed bool) (Data, error) {
 	l.swapMu.RLock()
 	defer l.swapMu.RUnlock()
-	none := Data{FirstBaseOffset: -1, NextOffset: offset}
 	v, err := l.view()
 	if err != nil {
-		return none, err
+		return Data{FirstBaseOffset: -1, NextOffset: offset}, err
 	}
+	d, err := l.readView(&v, offset, limit, upTo, whole)
+	if !committed || err != nil {
+		return d, err
+	}
+	if d.Records.Len() == 0 {
+		d.Aborted = []wire.AbortedTransaction{}
+		return d, nil
+	}
+	if d.Aborted, err = l.abortedList(&v, offset, d.NextOffset); err != nil {
+		d.Records.Release()
+		return Data{FirstBaseOffset: -1, NextOffset: offset}, fmt.Errorf("%w: %w", ErrAborted, err)
+	}
+	return d, nil
+}
+
+// readView reads from the log as v has it. l.swapMu is held shared.
+func (l *Log) readView(v *view, offset int64, limit int, upTo int64, whole bool) (Data, error) {
+	none := Data{FirstBaseOffset: -1, NextOffset: offset}
 	switch {
 	case offset < v.logStart || offset > v.logEnd:
 		return none, fmt.Errorf("%w: %d, the log has %d to %d", ErrOutOfRange, offset, v.logStart, v.logEnd)
@@ -92,7 +121,7 @@ func (l *Log) readOnce(offset int64, limit int, upTo int64, whole bool) (Data, e
 		return none, nil
 	}
 	for i := v.find(offset); i < len(v.segs); i++ {
-		d, found, err := l.readSegment(&v, i, offset, limit, upTo, whole)
+		d, found, err := l.readSegment(v, i, offset, limit, upTo, whole)
 		if err != nil {
 			return none, err
 		}

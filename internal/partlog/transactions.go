@@ -14,16 +14,27 @@ import (
 // the remote segments' indexes, which the caller has walked, and transactions that began there and were aborted here are among the entries.
 // complete says that no marker can be missing behind the local log's start: every transaction that begins below upTo is decided (upTo is at most the
 // last stable offset), and every index could be read.
+//
+// It is of one moment: where from lies below the local start as it was then, the caller finds that what is missing is remote by now.
 func (l *Log) AbortedEntries(from, upTo int64) (entries []segment.AbortedTxn, complete bool) {
-	stable := l.Offsets().LastStable // taken first: what is decided stays decided
-	entries, err := l.abortedEntries(from, upTo)
-	return entries, err == nil && upTo <= stable
+	l.swapMu.RLock()
+	defer l.swapMu.RUnlock()
+	for {
+		v, err := l.view()
+		if err != nil {
+			return nil, false
+		}
+		entries, err := l.abortedEntries(&v, from, upTo)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // retention only ever goes on
+		}
+		return entries, err == nil && upTo <= v.lastStable
+	}
 }
 
-// AbortedTransactions gives the aborted transactions that a read_committed reader of [from, upTo) must know of, by the local indexes: never nil. An error is
-// an index that could not be read: to go on without it would show aborted records.
-func (l *Log) AbortedTransactions(from, upTo int64) ([]wire.AbortedTransaction, error) {
-	entries, err := l.abortedEntries(from, upTo)
+// abortedList is what a read_committed reader of [from, upTo) must know of, by the local indexes: never nil without an error.
+func (l *Log) abortedList(v *view, from, upTo int64) ([]wire.AbortedTransaction, error) {
+	entries, err := l.abortedEntries(v, from, upTo)
 	if err != nil {
 		return nil, err
 	}
@@ -34,17 +45,24 @@ func (l *Log) AbortedTransactions(from, upTo int64) ([]wire.AbortedTransaction, 
 	return list, nil
 }
 
-func (l *Log) abortedEntries(from, upTo int64) (entries []segment.AbortedTxn, err error) {
-	l.swapMu.RLock()
-	defer l.swapMu.RUnlock()
-	v, err := l.view()
-	if err != nil {
+// abortedEntries looks through the log as v has it. It is fs.ErrNotExist if retention has taken a segment since: its index, which may not be there for want of
+// aborted transactions, tells nothing then. l.swapMu is held shared.
+func (l *Log) abortedEntries(v *view, from, upTo int64) (entries []segment.AbortedTxn, err error) {
+	first := max(0, v.find(from))
+	if entries, err = l.entriesFrom(v, first, from, upTo); err != nil {
 		return nil, err
 	}
-	for i := max(0, v.find(from)); i < len(v.segs); i++ {
-		all, err := l.txnEntries(v.segs[i])
+	if gone := v.segs[first].base; gone < l.segments()[0].base {
+		return nil, fmt.Errorf("transaction index of segment %d: %w", gone, fs.ErrNotExist)
+	}
+	return entries, nil
+}
+
+func (l *Log) entriesFrom(v *view, first int, from, upTo int64) (entries []segment.AbortedTxn, err error) {
+	for _, s := range v.segs[first:] {
+		all, err := l.txnEntries(s)
 		if err != nil {
-			return nil, fmt.Errorf("reading transaction index of segment %d: %w", v.segs[i].base, err)
+			return nil, fmt.Errorf("reading transaction index of segment %d: %w", s.base, err)
 		}
 		for _, e := range all {
 			if e.Overlaps(from, upTo) {
