@@ -92,8 +92,19 @@ func (g *Group) ReplayKind(f *Format, r KindRecord, now time.Time) {
 		g.kind = f.New(g.id, now)
 	}
 	if !r.Replay(g.kind) {
-		g.kind = g.dead(now)
+		g.unmade(now)
 	}
+}
+
+// unmade replays that nothing of the membership is left. The group was deleted, if its offsets were before, those that were pending too; else it was becoming one of another
+// kind, of which there is no record yet.
+func (g *Group) unmade(now time.Time) {
+	g.kind = g.dead(now)
+	if len(g.offsets) > 0 || g.mayCommit() {
+		g.revive(now)
+		return
+	}
+	clear(g.pendingTxn)
 }
 
 // NewClassic makes a classic membership without members, to Become.

@@ -180,7 +180,7 @@ func (g *Group) Replay(e Entry, now time.Time) {
 		c.replay(e.State)
 		g.kind = c
 	case g.kind.Type() == TypeClassic:
-		g.kind = g.dead(now)
+		g.unmade(now)
 	}
 }
 

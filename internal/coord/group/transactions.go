@@ -99,6 +99,18 @@ func (g *Group) Unstable(tp TopicPartition) bool {
 	return false
 }
 
+// mayCommit tells whether a transaction that is open may yet commit an offset.
+func (g *Group) mayCommit() bool {
+	for _, offsets := range g.pendingTxn {
+		for _, p := range offsets {
+			if !p.superseded {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (g *Group) endTransaction(producerID int64, commit bool) {
 	offsets := g.pendingTxn[producerID]
 	delete(g.pendingTxn, producerID)
