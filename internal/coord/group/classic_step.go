@@ -141,11 +141,11 @@ func (g *Classic) vanished(now time.Time, token any) {
 }
 
 func (g *Classic) tick(now time.Time, o *Output) {
-	removed := false
+	removed, unused := false, false
 	for id, at := range g.pending {
 		if !at.After(now) {
 			delete(g.pending, id)
-			removed = true
+			unused = true
 		}
 	}
 	g.each(func(m *member) {
@@ -154,8 +154,11 @@ func (g *Classic) tick(now time.Time, o *Output) {
 			removed = true
 		}
 	})
-	if removed {
+	switch {
+	case removed:
 		g.afterRemoval(now, o)
+	case unused: // a generation without that id stands
+		g.maybeCompleteJoin(now, o)
 	}
 	switch {
 	case g.state == PreparingRebalance && !g.join.After(now):

@@ -246,6 +246,24 @@ func TestPendingIDsAreBounded(t *testing.T) {
 	r.fails(r.joinNew("more", func(j *Join) { j.RequireKnownID = true }), ErrMemberIDRequired)
 }
 
+// TestUnusedIDDisturbsNobody: an id that was given out and is not used ends no generation. A rebalance that waits for it goes on.
+func TestUnusedIDDisturbsNobody(t *testing.T) {
+	ask := func(r *rig) { r.joinNew("unused", func(j *Join) { j.RequireKnownID, j.Session = true, 5*time.Second }) }
+	r := stable(t)
+	ask(r)
+	generation := r.g.classic().generation
+	r.pass(6 * time.Second)
+	if r.inState(Stable); r.g.classic().generation != generation || len(r.g.classic().pending) != 0 {
+		t.Errorf("generation %d after %d, %d ids pending", r.g.classic().generation, generation, len(r.g.classic().pending))
+	}
+	ask(r)
+	ja, jb := r.rejoin("a", nil), r.rejoin("b", nil)
+	r.waits(ja)
+	r.pass(6 * time.Second)
+	r.joined(ja)
+	r.joined(jb)
+}
+
 func TestInitialDelay(t *testing.T) {
 	r := newRig(t)
 	r.cfg.InitialDelay = 3 * time.Second

@@ -256,7 +256,7 @@ func (g *Classic) completeJoin(now time.Time, o *Output) {
 	})
 	if len(g.members) > 0 && !g.electLeader() {
 		// Only static members, all away: there is nobody to assign. Their sessions decide.
-		g.join = now.Add(g.rebalanceTimeout())
+		g.join = now.Add(max(g.rebalanceTimeout(), leastPause))
 		return
 	}
 	g.generation++
@@ -284,6 +284,9 @@ func (g *Classic) completeJoin(now time.Time, o *Output) {
 		g.syncing[m.id] = struct{}{}
 	})
 }
+
+// leastPause is how long a join phase that nobody came to is left alone at least, however little time its members want.
+const leastPause = time.Second
 
 // electLeader keeps the leader if it joined, else takes the first member that did. False: nobody joined.
 func (g *Classic) electLeader() bool {

@@ -122,3 +122,23 @@ func TestStaticReplacedWhileJoining(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// TestStaticMembersWithoutPatience: a rebalance to which no member comes, all of which are static and give it no time, is not looked at all the time.
+func TestStaticMembersWithoutPatience(t *testing.T) {
+	r := newRig(t)
+	of := func(instance string, session time.Duration) func(*Join) {
+		return func(j *Join) { j.InstanceID, j.Session, j.Rebalance = instance, session, 0 }
+	}
+	r.joinNew("a", of("i", 5*time.Second))
+	r.sync("a", nil)
+	r.joinNew("b", of("j", 50*time.Second))
+	ja := r.rejoin("a", of("i", 5*time.Second))
+	r.joined(ja)
+	r.sync("b", nil)
+	r.sync("a", nil)
+	r.inState(Stable)
+	r.pass(10 * time.Second) // a is gone
+	r.inState(PreparingRebalance)
+	r.pass(time.Minute)
+	r.inState(Empty)
+}

@@ -262,9 +262,11 @@ func (r *Roster[M, H]) Due(also time.Time) (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	for _, c := range r.Clocks {
+	for id, c := range r.Clocks {
 		earliest(c.Session)
-		earliest(c.Rebalance)
+		if m, known := r.members[id]; known && c.RebalanceEpoch == m.base().Epoch { // or nothing would come of it
+			earliest(c.Rebalance)
+		}
 		earliest(c.Join)
 		earliest(c.Sync)
 	}
