@@ -342,6 +342,7 @@ func (c *Conn) sweep() (watched []*partition) {
 		case stateGone:
 			delete(c.parts, k)
 			c.keptLocked(-1)
+			c.tail.forgot.Store(true)
 		}
 	}
 	return watched

@@ -264,7 +264,8 @@ func TestWhatTheBrokerDoesNotBring(t *testing.T) {
 	}
 }
 
-// A client that asks to wait for long is not kept waiting for its place, or for the end of an episode, until its fetch is over: what becomes free serves the fetch that is held.
+// A client that asks to wait for long is not kept waiting for its place, or for the end of an episode, until its fetch is over: what becomes free serves the fetch that is held, also where
+// the broker holds a fetch for another partition of it.
 func TestWhatIsWaitedForServesTheFetchThatIsHeld(t *testing.T) {
 	for name, free := range map[string]func(d *testDialer, r *fakeResolver, p *fakePart, off *atomic.Bool){
 		"a place": func(d *testDialer, _ *fakeResolver, _ *fakePart, _ *atomic.Bool) { d.h.fallbacks.give() },
@@ -276,10 +277,14 @@ func TestWhatIsWaitedForServesTheFetchThatIsHeld(t *testing.T) {
 			r.set(func() { r.local = map[*fakePart]bool{p: true} })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		waited := func(t *testing.T, beside bool) {
 			b := newFakeBroker(t)
 			p := b.topic("history", 1).parts[0]
 			b.history(p, 2, 50, 10, 1000)
+			asks := []ask{at(p, 0)}
+			if beside {
+				asks = append(asks, at(b.topic("live", 1).parts[0], 0))
+			}
 			var off atomic.Bool
 			d, r := resolving(t, b, dialOptions{Change: func(o *Options) {
 				streams(o)
@@ -295,7 +300,7 @@ func TestWhatIsWaitedForServesTheFetchThatIsHeld(t *testing.T) {
 			if err := c.conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 				t.Fatal(err)
 			}
-			req := fetchOf(17, 100*time.Second, at(p, 0))
+			req := fetchOf(17, 100*time.Second, asks...)
 			c.send(req)
 			part := d.only(t).partition(k)
 			eventually(t, "it does not wait", func() bool {
@@ -303,12 +308,15 @@ func TestWhatIsWaitedForServesTheFetchThatIsHeld(t *testing.T) {
 				defer part.mu.Unlock()
 				return part.waits
 			})
+			eventually(t, "the broker is not asked", func() bool { return !beside || b.now(&b.fetches) > 0 })
 			began := time.Now()
 			free(d, r, p, &off)
 			res := c.receive(req).(*kmsg.FetchResponse).Topics[0].Partitions[0]
 			if took := time.Since(began); nextOf(t, res) == 0 || took > 50*time.Second {
 				t.Errorf("%s after %v", brief(t, res), took)
 			}
-		})
+		}
+		t.Run(name, func(t *testing.T) { waited(t, false) })
+		t.Run(name+" beside another partition", func(t *testing.T) { waited(t, true) })
 	}
 }

@@ -58,7 +58,7 @@ func (c *Conn) stream(d *demand, req *kmsg.FetchRequest, f *session.Fetch, corre
 	switch {
 	case s.sessionless:
 		s.client = new(session.Client)
-	case t.version != d.version || !t.inStep.Load() || !f.Incremental:
+	case t.forgot.Swap(false), t.version != d.version || !t.inStep.Load() || !f.Incremental:
 		t.session.Renew()
 		t.version = d.version
 	}

@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,11 @@ const (
 	// pollBesideDirect bounds how long a fetch lies with the broker while something is read directly on the same connection: what the direct readers
 	// ask the broker (locations, offsets) waits behind it.
 	pollBesideDirect = 100 * time.Millisecond
+	// pollBesideWaiting is that for a connection of which a partition waits for a place or its turn: refresh looks so often whether there is one, and what it asks the broker
+	// waits behind the fetch as well.
+	pollBesideWaiting = refreshEvery
+	// pollAlone is no bound.
+	pollAlone = time.Duration(math.MaxInt64)
 	// sessionTries bounds how often a fetch is sent again because the broker has lost the session.
 	sessionTries = 3
 	errUnknown   = -1
@@ -36,6 +42,8 @@ type tail struct {
 	version int16
 	// inStep: the client has been told all that the session has told us (see stream).
 	inStep atomic.Bool
+	// forgot: what the session has told of some partition is not known here any more, and the broker would not say it again.
+	forgot atomic.Bool
 
 	mu     sync.Mutex
 	demand *demand
@@ -98,7 +106,7 @@ func (t *tail) poll(ctx context.Context) bool {
 		return false // the answer was streamed meanwhile
 	}
 	t.c.learnNames(ctx, d)
-	wanted, besides := t.wanted(d)
+	wanted, longest := t.wanted(d)
 	wait := time.Until(d.deadline)
 	over := wait < time.Millisecond || d.late.Load()
 	if len(wanted) == 0 || ctx.Err() != nil || over && d.asked.Load() {
@@ -107,9 +115,9 @@ func (t *tail) poll(ctx context.Context) bool {
 	t.inStep.Store(false)
 	d.asked.Store(true)
 	minBytes, full := d.minBytes, true
-	if besides {
-		full = wait <= pollBesideDirect
-		wait, minBytes = min(wait, pollBesideDirect), 1
+	if longest < pollAlone {
+		full = wait <= longest
+		wait, minBytes = min(wait, longest), 1
 	}
 	if slices.ContainsFunc(wanted, func(a asked) bool { return a.fell }) {
 		minBytes = 1 // there will be no more than a piece
@@ -126,16 +134,17 @@ func (t *tail) poll(ctx context.Context) bool {
 	return true
 }
 
-// wanted lists what the broker is to be asked, and tells whether the client waits for direct reads besides.
-func (t *tail) wanted(d *demand) (wanted []asked, besides bool) {
+// wanted lists what the broker is to be asked, and tells how long the fetch may lie there, for what else the client waits for.
+func (t *tail) wanted(d *demand) (wanted []asked, longest time.Duration) {
+	longest = pollAlone
 	for _, p := range d.parts {
-		a, direct, ok := p.toAsk(d)
-		besides = besides || direct
+		a, poll, ok := p.toAsk(d)
+		longest = min(longest, poll)
 		if ok {
 			wanted = append(wanted, a)
 		}
 	}
-	return wanted, besides
+	return wanted, longest
 }
 
 type asked struct {
@@ -145,12 +154,18 @@ type asked struct {
 }
 
 // toAsk is what the broker is to be asked about the partition; false if nothing: it is read directly, or there is an answer already.
-func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
+// longest is how long a fetch for others may lie with the broker beside it.
+func (p *partition) toAsk(d *demand) (a asked, longest time.Duration, ok bool) {
 	mayLocate := p.c.mayLocate(p.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.direct != nil || p.held != nil || p.demand != d || p.fed == d || p.finding != nil || p.waits {
-		return asked{}, p.direct != nil || p.finding != nil, false
+	switch {
+	case p.direct != nil, p.finding != nil:
+		return asked{}, pollBesideDirect, false
+	case p.waits:
+		return asked{}, pollBesideWaiting, false
+	case p.held != nil, p.demand != d, p.fed == d:
+		return asked{}, pollAlone, false
 	}
 	a = asked{p: p, part: p.c.h.forUpstream(p.want)}
 	if a.fell = p.place; a.fell {
@@ -158,7 +173,7 @@ func (p *partition) toAsk(d *demand) (a asked, direct, ok bool) {
 	}
 	locate := mayLocate && !time.Now().Before(p.tryAgain) && !p.servedLocked(questionOf(p.want, d.committed())) && !p.c.h.episodes.active(p.key)
 	wire.SetLocationRequested(&a.part.FetchRequestTopicPartition, locate)
-	return a, false, true
+	return a, pollAlone, true
 }
 
 // forUpstream is a copy: what the client's request carries in tags is its own affair.
@@ -175,6 +190,9 @@ func (t *tail) fetch(ctx context.Context, d *demand, wanted []asked, wait time.D
 	if t.version != d.version {
 		t.session.Reset()
 		t.version = d.version
+	}
+	if t.forgot.Swap(false) {
+		t.session.Renew()
 	}
 	parts := make([]session.Part, len(wanted))
 	for i := range wanted {
