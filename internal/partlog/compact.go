@@ -204,7 +204,7 @@ func (l *Log) eachBatch(ctx context.Context, s *seg, fn func(h batch.Header, raw
 	return l.withFile(s.logPath, func(f vfs.File) error {
 		size := s.size.Load()
 		end, err := segment.ScanBatches(f, 0, size, int(min(size, 1<<31-1)), func(h batch.Header, raw []byte, _ int64) error {
-			if err := context.Cause(ctx); err != nil {
+			if err := errors.Join(context.Cause(ctx), l.ended()); err != nil {
 				return err
 			}
 			return fn(h, raw)

@@ -135,6 +135,16 @@ func (l *Log) Err() error {
 	return l.state.err
 }
 
+// ended is ErrClosed once the log is closed.
+func (l *Log) ended() error {
+	l.state.RLock()
+	defer l.state.RUnlock()
+	if l.state.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
 func (l *Log) segments() []*seg {
 	l.state.RLock()
 	defer l.state.RUnlock()

@@ -181,8 +181,8 @@ func (l *Log) doom(base int64, now time.Time, keepSnapshot bool) error {
 	at := now.Add(time.Duration(l.config.Load().FileDeleteDelayMs) * time.Millisecond)
 	for _, suffix := range suffixes {
 		p := l.path(base, suffix)
-		l.files.forget(p)
 		err := l.fs.Rename(p, p+segment.DeletedSuffix)
+		l.files.forget(p) // afterwards: nobody opens it any more
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -295,13 +295,18 @@ func (l *Log) moveStart(offset int64, reason string) int64 {
 }
 
 // Delete removes the log for good. The folder is renamed first, so that it is gone for whoever looks even if the removal is cut off; what is left is removed
-// when the data directory is opened next.
+// when the data directory is opened next. The next log of the name has the same paths: so it waits for those who are at the files, a compaction too, which end as the
+// log is closed, and leaves none of them open.
 func (l *Log) Delete() error {
+	err := l.shutOnce()
+	l.compactMu.Lock()
+	defer l.compactMu.Unlock()
+	l.swapMu.Lock()
+	defer l.swapMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var err error
-	if !l.closed {
-		err = l.shut()
+	for _, s := range l.segments() {
+		l.forget(s.base)
 	}
 	gone := l.fs.PathJoin(l.fs.PathDir(l.dir), deletedName(l.fs.PathBase(l.dir)))
 	if rerr := l.fs.Rename(l.dir, gone); rerr != nil {
@@ -314,6 +319,15 @@ func (l *Log) Delete() error {
 		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, rerr))
 	}
 	return err
+}
+
+func (l *Log) shutOnce() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	return l.shut()
 }
 
 // deletedName is Apache Kafka's name for a folder on its way out, never longer than a file name may be.

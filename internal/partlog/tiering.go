@@ -21,8 +21,11 @@ func (l *Log) Tierable() []SegmentFiles {
 	l.swapMu.RLock()
 	defer l.swapMu.RUnlock()
 	l.state.RLock()
-	segs, stable, logStart, done := l.state.segs, l.state.lastStable, l.state.logStart, l.state.highestRemote
+	segs, stable, logStart, done, closed := l.state.segs, l.state.lastStable, l.state.logStart, l.state.highestRemote, l.state.closed
 	l.state.RUnlock()
+	if closed {
+		return nil
+	}
 	var list []SegmentFiles
 	for i, s := range segs[:len(segs)-1] {
 		end := segs[i+1].base - 1
@@ -52,16 +55,16 @@ func (l *Log) segmentFiles(s *seg, end int64) (f SegmentFiles, err error) {
 	}
 	f.LeaderEpochs = l.epochs.Range(s.base, end+1)
 	f.Data.LeaderEpochIndex = epoch.AppendCheckpoint(nil, l.epochs.EntriesUpTo(end+1))
-	f.Data.Log = l.segmentFile(l.path(s.base, segment.LogSuffix), s.size.Load())
+	f.Data.Log = l.segmentFile(s, s.logPath, s.size.Load())
 	for suffix, to := range map[string]*remotestorage.SegmentFile{segment.IndexSuffix: &f.Data.OffsetIndex, segment.TimeIndexSuffix: &f.Data.TimeIndex} {
-		if *to, err = l.wholeFile(l.path(s.base, suffix)); err != nil {
+		if *to, err = l.wholeFile(s, l.path(s.base, suffix)); err != nil {
 			return f, err
 		}
 	}
-	if f.Data.ProducerSnapshot, err = l.snapshotFile(end + 1); err != nil {
+	if f.Data.ProducerSnapshot, err = l.snapshotFile(s, end+1); err != nil {
 		return f, err
 	}
-	txn, err := l.wholeFile(l.path(s.base, segment.TxnIndexSuffix))
+	txn, err := l.wholeFile(s, l.path(s.base, segment.TxnIndexSuffix))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && txn.Size == 0:
 		f.TxnIndexEmpty = true
@@ -73,16 +76,25 @@ func (l *Log) segmentFiles(s *seg, end int64) (f SegmentFiles, err error) {
 	return f, nil
 }
 
-func (l *Log) wholeFile(path string) (remotestorage.SegmentFile, error) {
+func (l *Log) wholeFile(s *seg, path string) (remotestorage.SegmentFile, error) {
 	st, err := l.fs.Stat(path)
 	if err != nil {
 		return remotestorage.SegmentFile{}, err
 	}
-	return l.segmentFile(path, st.Size()), nil
+	return l.segmentFile(s, path, st.Size()), nil
 }
 
-func (l *Log) segmentFile(path string, size int64) remotestorage.SegmentFile {
+// segmentFile is opened later: by then the segment may have been rewritten or deleted, or the log may, and another one have its paths.
+func (l *Log) segmentFile(s *seg, path string, size int64) remotestorage.SegmentFile {
 	return remotestorage.SegmentFile{Size: size, Open: func() (io.ReadCloser, error) {
+		l.swapMu.RLock()
+		defer l.swapMu.RUnlock()
+		if err := l.ended(); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(l.segments(), s) {
+			return nil, fmt.Errorf("segment %d: %w", s.base, fs.ErrNotExist)
+		}
 		h, err := l.files.acquire(l.fs, path)
 		if err != nil {
 			return nil, err
@@ -108,12 +120,12 @@ func (r *fileReader) Close() error {
 
 // snapshotFile is the producer snapshot taken at an offset. One that is missing or torn (a crash before it was synced, a folder taken over) is worked
 // out anew: a copy must not be made of it.
-func (l *Log) snapshotFile(at int64) (remotestorage.SegmentFile, error) {
+func (l *Log) snapshotFile(s *seg, at int64) (remotestorage.SegmentFile, error) {
 	path := l.path(at, segment.SnapshotSuffix)
 	b, err := atomicfile.Read(l.fs, path)
 	if err == nil {
 		if _, err = producerstate.ParseSnapshot(b); err == nil {
-			return l.wholeFile(path)
+			return l.wholeFile(s, path)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return remotestorage.SegmentFile{}, err
@@ -122,7 +134,7 @@ func (l *Log) snapshotFile(at int64) (remotestorage.SegmentFile, error) {
 		return remotestorage.SegmentFile{}, err
 	}
 	l.files.forget(path)
-	return l.wholeFile(path)
+	return l.wholeFile(s, path)
 }
 
 func (l *Log) rebuildSnapshot(at int64) error {
