@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -74,6 +75,9 @@ func checkConfigValues(values map[string]string) error {
 	for name, v := range values {
 		if len(v) > maxConfigValue {
 			return &configError{errInvalidConfig, fmt.Sprintf("the value of %.100q is %d bytes long, %d are allowed", name, len(v), maxConfigValue)}
+		}
+		if !utf8.ValidString(v) { // it would be another one after the next start
+			return &configError{errInvalidConfig, fmt.Sprintf("the value of %.100q is not UTF-8", name)}
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -102,6 +103,9 @@ func (a *scramAlteration) response() kmsg.Response {
 func checkScram(user string, mechanism int8) *configError {
 	if user == "" {
 		return &configError{errUnacceptableCredential, "Username must not be empty"}
+	}
+	if !utf8.ValidString(user) { // it would be another one after the next start
+		return &configError{errUnacceptableCredential, "Username should be UTF-8"}
 	}
 	if _, known := sasl.ScramHashOf(mechanism); !known {
 		return &configError{errUnsupportedSaslMechanism, "Unknown SCRAM mechanism"}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -91,6 +92,9 @@ func (r *resourceConfigs) setSubscription(name string, values map[string]string)
 func (r *resourceConfigs) set(kind func(*resourceDocument) *map[string]map[string]string, name string, values map[string]string) error {
 	if len(name) > maxResourceName {
 		return &configError{errInvalidRequest, fmt.Sprintf("the name is %d bytes long, %d are allowed", len(name), maxResourceName)}
+	}
+	if !utf8.ValidString(name) { // it would be another one after the next start
+		return &configError{errInvalidRequest, "the name is not UTF-8"}
 	}
 	r.changing.Lock()
 	defer r.changing.Unlock()

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Part is what an entity says of users, of client ids or of addresses: nothing, one of them, or all that have no quota of their own.
@@ -68,6 +69,8 @@ func (e *Entity) Check() error {
 	for _, t := range Types() {
 		if p := e.Part(t); p.Given && !p.Default && p.Name == "" {
 			return fmt.Errorf("%w: the %s is empty", ErrInvalid, t)
+		} else if !utf8.ValidString(p.Name) { // it would be another one after the next start
+			return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, t)
 		}
 	}
 	if e.IP.Given && (e.User.Given || e.ClientID.Given) {
