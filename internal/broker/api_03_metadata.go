@@ -130,6 +130,10 @@ func (b *Broker) metadataFor(c *conn, asked *kmsg.MetadataRequestTopic, create b
 			failed.ErrorCode = errUnknownTopicOrPartition
 			return failed
 		}
+		if !c.mayMutateAside(b.config().NumPartitions) {
+			failed.ErrorCode = errUnknownTopicOrPartition // which its client asks for again, as of Apache Kafka
+			return failed
+		}
 		var err error
 		if t, err = b.createTopic(topics.Topic{Name: name, Partitions: b.config().NumPartitions}); err != nil {
 			if !errors.Is(err, topics.ErrExists) { // somebody else was faster

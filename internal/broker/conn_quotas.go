@@ -71,6 +71,11 @@ func (c *conn) mayMutate(partitions int32, strict bool) bool {
 	return wait == 0
 }
 
+// mayMutateAside is mayMutate, strict, for partitions of topics that come into being on the way: the client is not told to wait for them.
+func (c *conn) mayMutateAside(partitions int32) bool {
+	return c.srv.quotas == nil || c.srv.quotas.TakeIfWithin(quota.Mutation, c.user(), c.clientID, float64(partitions), c.srv.now()) == 0
+}
+
 func (c *conn) owe(k quota.Kind, wait time.Duration) {
 	if wait > c.debt.wait {
 		c.debt = debt{wait, k}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -246,6 +247,37 @@ func TestMutationQuota(t *testing.T) {
 	}
 	if _, there := b.topics.Get("a"); !there {
 		t.Error("the topic is gone although its deletion was refused")
+	}
+}
+
+// TestMutationQuotaOfTopicsOnTheWay: topics that a Metadata request brings into being count too. Those above the quota are not made, their client is told that they are not there and
+// has not to wait, as of Apache Kafka 4.4.0.
+func TestMutationQuotaOfTopicsOnTheWay(t *testing.T) {
+	b := startBroker(t, t.TempDir(), oneWindow())
+	b.setQuota(t, quota.ControllerMutationRate, 0.001, "user", "ANONYMOUS")
+	req := kmsg.NewPtrMetadataRequest()
+	req.SetVersion(12)
+	req.AllowAutoTopicCreation = true
+	const asked = 20
+	for i := range asked {
+		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: kmsg.StringPtr(fmt.Sprint("way-", i))})
+	}
+	c := b.raw(t)
+	for range 2 {
+		resp := c.ask(t, req).(*kmsg.MetadataResponse)
+		made, refused := 0, 0
+		for _, answer := range resp.Topics {
+			_, there := b.topics.Get(*answer.Topic)
+			switch {
+			case there && answer.ErrorCode == errNone:
+				made++
+			case !there && answer.ErrorCode == errUnknownTopicOrPartition:
+				refused++
+			}
+		}
+		if made != 1 || refused != asked-1 || resp.ThrottleMillis != 0 {
+			t.Errorf("%d made, %d refused, to wait %d ms", made, refused, resp.ThrottleMillis)
+		}
 	}
 }
 
