@@ -319,6 +319,40 @@ func TestTopicConfigsOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// TestDescriptionsAreBounded: a small request that names a resource again and again, or groups that nobody has heard of, does not make an answer of many gigabytes. All topics of a
+// large broker fit.
+func TestDescriptionsAreBounded(t *testing.T) {
+	const most = 4 << 20
+	b := startBroker(t, t.TempDir())
+	describe := func(kind kmsg.ConfigResourceType, n int, name func(int) string) (described, refused, bytes int) {
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.SetVersion(4)
+		req.IncludeDocumentation, req.IncludeSynonyms = true, true
+		for i := range n {
+			req.Resources = append(req.Resources, kmsg.DescribeConfigsRequestResource{ResourceType: kind, ResourceName: name(i)})
+		}
+		resp := b.describeConfigs(&conn{}, req, most)
+		for _, r := range resp.(*kmsg.DescribeConfigsResponse).Resources {
+			if r.ErrorCode == errPolicyViolation && len(r.Configs) == 0 {
+				refused++
+			} else if r.ErrorCode == errNone {
+				described++
+			}
+		}
+		return described, refused, len(resp.AppendTo(nil))
+	}
+	id := func(int) string { return strconv.Itoa(int(b.nodeID)) }
+	for kind, name := range map[kmsg.ConfigResourceType]func(int) string{kmsg.ConfigResourceTypeBroker: id, kmsg.ConfigResourceTypeGroupConfig: strconv.Itoa} {
+		if described, refused, bytes := describe(kind, 2000, name); described == 0 || refused == 0 || bytes > most*5/4 {
+			t.Errorf("%s: %d described, %d refused, %d bytes", kind, described, refused, bytes)
+		}
+	}
+	b.createTopic(t, "t", 1)
+	if described, _, bytes := describe(kmsg.ConfigResourceTypeTopic, 2000, func(int) string { return "t" }); described < 10_000*most/maxDescription {
+		t.Errorf("%d topics described in %d bytes", described, bytes)
+	}
+}
+
 func bigRecord(topic string) *kgo.Record {
 	value := make([]byte, 1000) // that no codec makes small
 	rand.Read(value)
