@@ -106,6 +106,8 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, past.close()) }()
+	stores := startRenewals(log, past.renew...)
+	defer stores.stop()
 	if past.store != nil {
 		defer checkStore(past.store, storeName(cfg.Store), pingTime, log)()
 	}
@@ -152,7 +154,7 @@ func (c *gatewayCmd) Run(ctx context.Context) (err error) {
 		case err := <-told:
 			return err
 		case <-hup:
-			cfg = c.reload(ctx, cfg, g, up, past, log)
+			cfg = c.reload(cfg, g, up, stores, log)
 		}
 	}
 }
@@ -214,8 +216,8 @@ const (
 )
 
 // reload reads the configuration again, and with it everything that may be renewed: how the brokers are reached, the store's credentials. What cannot be used stays as it was. The
-// policy is in force before anything else is looked at: the kill switch does not wait for a store that does not answer.
-func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, g *gateway.Gateway, up *gatewayUpstream, past *gatewayHistory, log *slog.Logger) *config.Gateway {
+// policy is in force before anything else is looked at, and stores are opened in the background: the kill switch does not wait for a store that does not answer, also not for one that was asked before.
+func (c *gatewayCmd) reload(running *config.Gateway, g *gateway.Gateway, up *gatewayUpstream, stores *renewals, log *slog.Logger) *config.Gateway {
 	next, err := c.configuration()
 	if err == nil {
 		var changed, ignored []string
@@ -233,11 +235,7 @@ func (c *gatewayCmd) reload(ctx context.Context, running *config.Gateway, g *gat
 	} else if up.renamed() {
 		log.Warn("the gateway's own principal is another one in the file: that acts at the next start", "keeps", up.keeps())
 	}
-	for _, renew := range past.renew {
-		if err := renew(ctx); err != nil {
-			log.Error("the store cannot be opened anew; it stays as it is", "err", err)
-		}
-	}
+	stores.ask()
 	return running
 }
 

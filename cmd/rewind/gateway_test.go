@@ -3,6 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -152,6 +157,21 @@ func (g *gatewayProcess) past() float64 {
 	return g.metric(`rewind_gateway_fetched_bytes_total{path="store"}`) + g.metric(`rewind_gateway_fetched_bytes_total{path="cache"}`)
 }
 
+func writeKey(t *testing.T, path string) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestGateway runs the command before a real Apache Kafka, and a sidecar before the command.
 func TestGateway(t *testing.T) {
 	if testing.Short() {
@@ -242,6 +262,17 @@ func TestGateway(t *testing.T) {
 			t.Error("a signed location is in a line")
 		}
 	})
+	t.Run("a sidecar's switch", func(t *testing.T) {
+		had := g.past()
+		for _, set := range []string{"remote.read.enable=false", "remote.read.topics.exclude=pa*"} {
+			side := startGatewayProcess(t, "--upstream", g.bootstrap, "--resolve", "upstream", "--set", set)
+			located := g.metric("rewind_gateway_locations_total")
+			if n := read(t, side); n != 0 || g.metric("rewind_gateway_locations_total") != located || g.past() == had {
+				t.Errorf("%s: the sidecar has read %v bytes from the store by %v locations, and its upstream %v", set, n, g.metric("rewind_gateway_locations_total")-located, g.past()-had)
+			}
+			had = g.past()
+		}
+	})
 	t.Run("a chain", func(t *testing.T) {
 		// A gateway that knows nothing of history, before one that gives locations: they pass through it, to a capable client.
 		passing := startGatewayProcess(t, "--upstream", g.bootstrap)
@@ -314,6 +345,37 @@ func TestGateway(t *testing.T) {
 		}
 		if strings.Contains(g.get("/healthz"), "history: left to the brokers") || g.metric("rewind_gateway_remote_read_enabled") != 1 {
 			t.Errorf("the switch is seen where it is not: %s", g.get("/healthz"))
+		}
+	})
+	t.Run("a store that hangs while it is opened anew", func(t *testing.T) {
+		key, file := filepath.Join(t.TempDir(), "key.pem"), filepath.Join(t.TempDir(), "aiven.yaml")
+		writeKey(t, key)
+		configure := func(on bool) {
+			t.Helper()
+			text := fmt.Sprintf("upstream.bootstrap.servers: %s\nstore: file://%s\nstore.layout: aiven\nstore.encryption.keys: k=%s\nremote.read.enable: %t\n", c.Bootstrap(clustertest.Plaintext), c.Store(), key, on)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		configure(true)
+		g := startGatewayProcess(t, "--config", file)
+		// Whoever opens the key waits for somebody who writes it, and nothing can end that.
+		if err := errors.Join(os.Remove(key), syscall.Mkfifo(key, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			on := i%2 == 1
+			configure(on)
+			if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			g.await(t, "the switch", func() bool { return strings.Contains(g.get("/healthz"), "history: left to the brokers") != on })
+		}
+		if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.cmd.Wait(); err != nil {
+			t.Errorf("it ended with %v", err)
 		}
 	})
 	t.Run("the metadata topic is deleted", func(t *testing.T) {

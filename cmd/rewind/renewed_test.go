@@ -89,15 +89,21 @@ func (h *handle) DeleteLogSegmentData(context.Context, remotestorage.RemoteLogSe
 
 // handles opens one after the other.
 type handles struct {
-	t   *testing.T
-	all []*handle
-	err error // of the next
+	t    *testing.T
+	all  []*handle
+	ctxs []context.Context     // with which they were opened
+	err  error                 // of the next
+	wait func(context.Context) // before the next; nil: not
 }
 
-func (o *handles) open(context.Context) (remotestorage.RemoteStorageManager, io.Closer, error) {
+func (o *handles) open(ctx context.Context) (remotestorage.RemoteStorageManager, io.Closer, error) {
+	if o.wait != nil {
+		o.wait(ctx)
+	}
 	if o.err != nil {
 		return nil, nil, o.err
 	}
+	o.ctxs = append(o.ctxs, ctx)
 	h := &handle{t: o.t}
 	o.all = append(o.all, h)
 	return h, h, nil
