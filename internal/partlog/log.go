@@ -256,11 +256,12 @@ func (l *Log) forget(base int64) {
 }
 
 // publish makes a new end visible, and the active segment's size up to it. Both change in one step: a reader that finds the old end beside the new size takes what lies
-// between for something below its bound. l.mu is held.
+// between for something below its bound. Where the beginning of an open transaction was deleted the log start is the last stable offset, as in Apache Kafka. l.mu is
+// held.
 func (l *Log) publish(logEnd, size int64) {
 	stable := logEnd
 	if first, ok := l.producers.FirstUnstable(); ok {
-		stable = first
+		stable = max(first, l.state.logStart)
 	}
 	l.state.Lock()
 	l.state.logEnd = logEnd

@@ -43,23 +43,23 @@ func (l *Log) retain(now time.Time) ([]DeletedSegment, error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}
-	l.producers.Expire(now.UnixMilli(), l.config.Load().ProducerExpiryMs)
+	c := l.config.Load() // one for all: what local retention may take, and whether the log start goes with it, belong together
+	l.producers.Expire(now.UnixMilli(), c.ProducerExpiryMs)
 	if err := l.removeDoomed(now); err != nil {
 		return nil, err
 	}
-	if err := l.rollExpired(now); err != nil {
+	if err := l.rollExpired(now, c); err != nil {
 		return nil, storageError(err)
 	}
-	n, reasons, err := l.expired(now)
+	n, reasons, err := l.expired(now, c)
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	return l.deleteOldest(n, reasons, now)
+	return l.deleteOldest(n, reasons, now, c)
 }
 
 // limits are the retention settings that count for the local log.
-func (l *Log) limits() (ms, bytes int64, by bool) {
-	c := l.config.Load()
+func (c *Config) limits() (ms, bytes int64, by bool) {
 	ms, bytes = c.RetentionMs, c.RetentionBytes
 	if c.RemoteStorage {
 		if c.LocalRetentionMs != -2 {
@@ -74,8 +74,8 @@ func (l *Log) limits() (ms, bytes int64, by bool) {
 
 // rollExpired closes the active segment if everything in it is older than retention.ms, so that it can go too. With remote storage it is the total
 // retention that counts: a short local one must not cut the log into tiny segments.
-func (l *Log) rollExpired(now time.Time) error {
-	c, s := l.config.Load(), l.active()
+func (l *Log) rollExpired(now time.Time, c *Config) error {
+	s := l.active()
 	ms := c.RetentionMs
 	if !c.Delete && !c.RemoteStorage || ms < 0 || s.size.Load() == 0 {
 		return nil
@@ -105,14 +105,14 @@ func (l *Log) maxTimestampLocked(s *seg) (int64, error) {
 }
 
 // expired counts the oldest segments that must go, and says why each. l.mu is held.
-func (l *Log) expired(now time.Time) (n int, reasons []string, err error) {
-	ms, bytes, by := l.limits()
+func (l *Log) expired(now time.Time, c *Config) (n int, reasons []string, err error) {
+	ms, bytes, by := c.limits()
 	segs := l.segments()
 	var total int64
 	for _, s := range segs {
 		total += s.size.Load()
 	}
-	remote, tier := l.config.Load().RemoteStorage, ""
+	remote, tier := c.RemoteStorage, ""
 	if remote {
 		tier = "local." // what bounds the local log of a tiered topic has names of its own
 	}
@@ -146,11 +146,11 @@ func (l *Log) expired(now time.Time) (n int, reasons []string, err error) {
 }
 
 // deleteOldest takes the first n segments out of the log. First nobody finds them any more, then the files are renamed. l.mu is held.
-func (l *Log) deleteOldest(n int, reasons []string, now time.Time) ([]DeletedSegment, error) {
+func (l *Log) deleteOldest(n int, reasons []string, now time.Time, c *Config) ([]DeletedSegment, error) {
 	segs := l.segments()
 	gone, kept := segs[:n], segs[n:]
 	start := l.state.logStart
-	if !l.config.Load().RemoteStorage {
+	if !c.RemoteStorage {
 		start = max(start, kept[0].base)
 	}
 	l.state.Lock()
@@ -288,6 +288,7 @@ func (l *Log) moveStart(offset int64, reason string) int64 {
 	l.logger.Info("log start moved", "partition", l.tp.String(), "from", l.state.logStart, "to", offset, "reason", reason)
 	l.state.Lock()
 	l.state.logStart = offset
+	l.state.lastStable = max(l.state.lastStable, offset) // see publish
 	l.state.Unlock()
 	l.wakers.wake()
 	l.dropEpochsBelow(offset)
