@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"crypto/sha256"
 	"math"
 	"net/netip"
 	"sync"
@@ -33,8 +34,10 @@ type Meters struct {
 const (
 	firstSweep = 1024
 	sweepEvery = time.Second
-	// maxBuckets bounds the memory that clients which change their ids can take: whoever comes after shares one bucket.
+	// maxBuckets bounds the memory that clients which change their ids can take: whoever comes after shares one bucket. maxName bounds what is kept of a name, which
+	// may have 32 KiB: of a longer one it is a digest.
 	maxBuckets = 200_000
+	maxName    = 128
 )
 
 // overflow is who has found no place.
@@ -44,6 +47,7 @@ var overflow = owner{"\x00", "\x00"}
 type bucket struct {
 	level float64
 	at    time.Time
+	rate  float64 // where a name of the owner is a digest, which no rule knows: the last that there was; else 0
 }
 
 // NewMeters makes meters without rules.
@@ -68,7 +72,7 @@ func (m *Meters) Take(k Kind, user, client string, amount float64, now time.Time
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := m.bucketLocked(k, who, now)
+	b := m.bucketLocked(k, who, rate, now)
 	wait := b.take(rate, m.spans[k], amount, now)
 	if k == Request {
 		wait = min(wait, m.longest)
@@ -84,7 +88,7 @@ func (m *Meters) TakeIfWithin(k Kind, user, client string, amount float64, now t
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	b := m.bucketLocked(k, who, now)
+	b := m.bucketLocked(k, who, rate, now)
 	if wait := b.take(rate, m.spans[k], 0, now); wait > 0 {
 		return wait
 	}
@@ -134,8 +138,15 @@ func (m *Meters) Connect(a netip.Addr, now time.Time) time.Duration {
 	return 0
 }
 
-func (m *Meters) bucketLocked(k Kind, who owner, now time.Time) *bucket {
+func (m *Meters) bucketLocked(k Kind, who owner, rate float64, now time.Time) *bucket {
+	long := len(who.user) > maxName || len(who.client) > maxName
+	if long {
+		who = owner{digest(who.user), digest(who.client)}
+	}
 	if b := m.buckets[k][who]; b != nil {
+		if long {
+			b.rate = rate
+		}
 		return b
 	}
 	if len(m.buckets[k]) >= m.sweepAt {
@@ -148,8 +159,20 @@ func (m *Meters) bucketLocked(k Kind, who owner, now time.Time) *bucket {
 		}
 	}
 	b := &bucket{at: now}
+	if long && who != overflow {
+		b.rate = rate
+	}
 	m.buckets[k][who] = b
 	return b
+}
+
+// digest is what stands for a name.
+func digest(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "\x00" + string(sum[:])
 }
 
 // sweepLocked takes away the buckets that were not used for so long that they are empty, at whatever rate they leak: nothing is forgotten with them.
@@ -162,7 +185,10 @@ func (m *Meters) sweepLocked(now time.Time) {
 	r := m.rules.Load()
 	for k := range m.buckets {
 		for who, b := range m.buckets[k] {
-			rate, _, ok := r.limit(Kind(k), who.user, who.client)
+			rate, ok := b.rate, true
+			if rate == 0 {
+				rate, _, ok = r.limit(Kind(k), who.user, who.client)
+			}
 			if !ok || b.leaked(rate, now) <= 0 {
 				delete(m.buckets[k], who)
 			}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -221,6 +223,37 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := len(m.buckets[Produce]); n > 100 {
 		t.Errorf("%d buckets after an hour", n)
 	}
+}
+
+// TestLongNames: of a name of 32 KiB little is kept, it has a bucket and a quota of its own all the same, and gives the bucket back.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("n", 32<<10)
+	m := metersOf(Table{entity(ByDefault(), ByDefault()): {ProducerByteRate: 1}, entity(Named(long+"7"), ByDefault()): {ProducerByteRate: 1e9}})
+	const names = 5000
+	for i := range names {
+		m.Take(Produce, long+strconv.Itoa(i), "c"+long, 1000, start)
+	}
+	kept := 0
+	for who := range m.buckets[Produce] {
+		kept += len(who.user) + len(who.client)
+	}
+	if n := len(m.buckets[Produce]); n != names || kept > names*2*maxName {
+		t.Errorf("%d buckets, %d bytes of names", n, kept)
+	}
+	if a, b, c := m.Take(Produce, long+"5", "c"+long, 0, start), m.Take(Produce, long+"5", "another"+long, 0, start), m.Take(Produce, long+"7", "c"+long, 1e6, start); a == 0 || b != 0 || c != 0 {
+		t.Errorf("to wait %s, %s and %s", a, b, c)
+	}
+	m.Take(Produce, "u", "c", 0, start.Add(10*time.Second))
+	m.mu.Lock()
+	m.sweepLocked(start.Add(20 * time.Second))
+	if n := len(m.buckets[Produce]); n != names-1 { // that of the larger quota is empty
+		t.Errorf("%d buckets after a while", n)
+	}
+	m.sweepLocked(start.Add(2 * time.Hour))
+	if n := len(m.buckets[Produce]); n != 0 {
+		t.Errorf("%d buckets after two hours", n)
+	}
+	m.mu.Unlock()
 }
 
 func TestNoAllocation(t *testing.T) {
