@@ -65,8 +65,10 @@ type conn struct {
 
 	pace  pace        // of the frame that is being read; the reader goroutine's
 	spare chan []byte // frames whose memory may be used again
-	// fetching holds one token while a fetch is being answered. So a client that pipelines fetches and does not read holds one answer's memory.
-	fetching chan struct{}
+	// answering holds one token while a request is being answered, but for a Produce, which waits for the disk while those behind it are handled. So a client that
+	// pipelines and does not read, or has closed its half of the connection, holds one answer's memory. The writer always gives it back.
+	answering  chan struct{}
+	unanswered *unanswered
 
 	ctx      context.Context // ends when the client has gone or the server closes
 	cancel   context.CancelFunc
@@ -89,7 +91,7 @@ type answer struct {
 	reply
 	version       int16
 	correlationID int32
-	fetch         bool // holds the token of conn.fetching
+	token         bool // holds that of conn.answering
 	last          bool // close the connection instead of writing
 	final         bool // close the connection after writing
 }
@@ -98,7 +100,7 @@ type answer struct {
 var errGone = errors.New("connection has gone")
 
 func newConn(s *server, nc net.Conn) *conn {
-	c := &conn{srv: s, nc: nc, under: nc, door: plainDoor, who: acl.Client{Principal: principal.Anonymous, Host: hostOf(nc.RemoteAddr())}, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), fetching: make(chan struct{}, 1)}
+	c := &conn{srv: s, nc: nc, under: nc, door: plainDoor, who: acl.Client{Principal: principal.Anonymous, Host: hostOf(nc.RemoteAddr())}, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), answering: make(chan struct{}, 1), unanswered: newUnanswered()}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }
@@ -167,6 +169,9 @@ func (c *conn) readAll(to chan<- request) error {
 			return err
 		}
 		c.inFlight.Add(1)
+		if req.Key != keyProduce {
+			c.unanswered.add()
+		}
 		select {
 		case to <- req:
 		case <-c.ctx.Done():
@@ -222,6 +227,11 @@ func (c *conn) readRequest(size int) (request, error) {
 	}
 	if size > uncountedFrame && int64(size) > c.srv.limits.queuedBytes {
 		return req, fmt.Errorf("frame of %d bytes, queued.max.request.bytes is %d", size, c.srv.limits.queuedBytes)
+	}
+	if size > uncountedFrame {
+		if err := c.unanswered.await(c.ctx, c.srv.limits.idle); err != nil {
+			return req, err
+		}
 	}
 	c.pace = pace{c: c, size: size, began: time.Now()}
 	frame, err := wire.ReadFrame(&c.pace, c.srv.limits.requestBytes, buf)
@@ -334,19 +344,19 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			c.done(&req)
 			continue
 		}
-		fetch := req.Key == keyFetch && c.beginFetch()
+		token := req.Key != keyProduce
+		if token {
+			c.answering <- struct{}{}
+		}
 		began := time.Now()
 		c.idle, c.size, c.serving = 0, len(req.frame), &req
 		r, err := c.serveOne(&req)
 		c.serving = nil
 		c.done(&req)
 		if err != nil {
-			if fetch {
-				<-c.fetching
-			}
 			// A request that cannot be answered ends the connection; those behind it are dropped, as if they had come too late.
 			c.fail(fmt.Errorf("%s request, version %d: %w", kmsg.NameForKey(req.Key), req.Version, err))
-			to <- answer{last: true}
+			to <- answer{last: true, token: token}
 			broken = true
 			continue
 		}
@@ -360,20 +370,10 @@ func (c *conn) handleAll(from <-chan request, to chan<- answer) {
 			c.fail(final.reason)
 		}
 		wait := c.settle(&req, r, time.Since(began))
-		to <- answer{reply: r, version: version, correlationID: req.CorrelationID, fetch: fetch, final: broken}
+		to <- answer{reply: r, version: version, correlationID: req.CorrelationID, token: token, final: broken}
 		if wait > 0 {
 			c.mute(wait)
 		}
-	}
-}
-
-// beginFetch waits until the last fetch's answer is written. False: the client has gone meanwhile, and no token is held.
-func (c *conn) beginFetch() bool {
-	select {
-	case c.fetching <- struct{}{}:
-		return true
-	case <-c.ctx.Done():
-		return false
 	}
 }
 
@@ -424,8 +424,9 @@ func (c *conn) writeAll(from <-chan answer) {
 			c.stop()
 			broken = true
 		}
-		if a.fetch {
-			<-c.fetching
+		if a.token {
+			<-c.answering
+			c.unanswered.done()
 		}
 		c.inFlight.Add(-1)
 	}

@@ -237,18 +237,20 @@ func (d deferred) buffers(ctx context.Context, version int16, id int32) (net.Buf
 	return d.message.buffers(ctx, version, id)
 }
 
-// TestPipelining: requests behind one that waits for its answer are handled, and the answers keep the order of the requests.
+// TestPipelining: requests behind a Produce that waits for its answer are handled, and the answers keep the order of the requests.
 func TestPipelining(t *testing.T) {
 	letGo := make(chan struct{})
 	handled := make(chan int32, 10)
 	s := serveTable(t, defaultLimits(),
-		later(0, 9, func(context.Context, *conn, *kmsg.MetadataRequest) (reply, error) {
+		later(0, 9, func(context.Context, *conn, *kmsg.ProduceRequest) (reply, error) {
 			handled <- 1
-			return deferred{message{kmsg.NewPtrMetadataResponse()}, letGo}, nil
+			return deferred{message{kmsg.NewPtrProduceResponse()}, letGo}, nil
 		}))
 	c := s.dial(t)
+	req := kmsg.NewPtrProduceRequest()
+	req.SetVersion(9)
 	for i := range int32(5) {
-		c.Write(metadataFrame(i))
+		c.Write(wire.AppendRequest(nil, req, i, nil))
 	}
 	for range 5 {
 		<-handled
