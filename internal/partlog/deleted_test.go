@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/remotestorage"
@@ -186,5 +187,50 @@ func TestCompactBesideDelete(t *testing.T) {
 	}
 	if _, n := o.Files.Open(); n > 0 {
 		t.Error(fmt.Sprint(n, " files of a deleted log are open"))
+	}
+}
+
+// TestCompactionStoppedAtEachRename: a process that ends between two renames of a compaction leaves no transaction index beside the segment that was rewritten: once the
+// markers have gone too, what the producer commits later would pass for aborted.
+func TestCompactionStoppedAtEachRename(t *testing.T) {
+	for at := 1; ; at++ {
+		mem, renames := vfs.NewMem(), 0
+		c := &clock{now: epoch0}
+		o := compactOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpRename && strings.Contains(op.Path, ".") && !strings.HasSuffix(op.Path, ".tmp") {
+				if renames++; renames >= at {
+					return errDisk
+				}
+			}
+			return nil
+		})), c)
+		l := mustOpen(t, o)
+		labelled(t, l, "old")
+		s := plain(1, epoch0.UnixMilli(), 1000).producer(7, 0, 0)
+		s.transactional = true
+		mustAppend(t, l, s.build(t))
+		if _, err := l.Append(marker(7, 0, false, 0, epoch0.UnixMilli()), Internal); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+		labelled(t, l, "new")
+		size := l.segments()[0].size.Load()
+		err := l.Compact(context.Background())
+		_ = l.Close()
+		o = compactOptions(mem, c)
+		o.RecoveryPoint = 4 // so that the first segment is not read anew
+		again := mustOpen(t, o)
+		entries, _ := again.AbortedEntries(0, 3)
+		if rewritten := again.segments()[0].size.Load() != size; rewritten == (len(entries) > 0) {
+			t.Errorf("rename %d: the segment was rewritten: %t, and its transaction index has %v", at, rewritten, entries)
+		}
+		if err == nil {
+			if at < 7 {
+				t.Errorf("only %d renames", at)
+			}
+			return
+		}
 	}
 }

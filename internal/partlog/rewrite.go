@@ -248,6 +248,9 @@ func (l *Log) finishSwap(base int64, names []string) error {
 			}
 		}
 	}
+	if err := removeIfThere(l.fs, l.path(base, segment.TxnIndexSuffix)); err != nil { // the old segment's, whose log had gone already
+		return err
+	}
 	if err := atomicfile.SyncDir(l.fs, l.dir); err != nil {
 		return err
 	}
