@@ -74,7 +74,7 @@ func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResp
 	}
 	p.direct = &direct{
 		reader: reader, cancel: reader.Subscribe(p.wake), done: done, committed: d.committed(), epoch: part.CurrentLeaderEpoch,
-		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(),
+		lastEpoch: part.LastFetchedEpoch, refreshed: time.Now(), tp: tp,
 	}
 	p.c.reading.Add(1)
 	p.c.watch()

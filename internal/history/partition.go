@@ -67,8 +67,8 @@ type direct struct {
 	epoch     int32 // current leader epoch that the broker has confirmed, -1 if the client sends none
 	lastEpoch int32 // of the last batch delivered, -1 if not known
 	refreshed time.Time
-	// With a Resolver: the partition by its full name, and its leader's epoch when the reader began.
-	tp     remotestorage.TopicIDPartition
+	tp        remotestorage.TopicIDPartition // without a Resolver the id may not be known (see endAnew)
+	// With a Resolver: its leader's epoch when the reader began.
 	leader int32
 	began  time.Time
 	had    bool // something of it was delivered

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"sync/atomic"
 	"testing"
@@ -195,6 +196,44 @@ func TestALogThatEndsBeforeTheReader(t *testing.T) {
 				next = n
 			}
 			if time.Now().After(deadline) || next >= 5900 {
+				t.Fatalf("version %d: the old log is read on: %s", version, brief(t, r))
+			}
+		}
+	}
+}
+
+// A topic that was deleted and made anew, with more records than the old one, is another all the same, whether the client knows topics by name or by id: the old one's are not read on.
+func TestALogThatIsLongerThanTheReaders(t *testing.T) {
+	for _, version := range []int16{11, 12, 17} {
+		b := newFakeBroker(t)
+		old := b.topic("history", 1).parts[0]
+		b.history(old, 1, 600, 10, 100)
+		d := newDialer(t, dialOptions{RemoteMaxPartitionFetchBytes: 1})
+		c := dialRaw(t, d, b)
+		c.readTo(version, old, 0, 100)
+		key := partKey{id: old.topic.id}
+		if version < firstByID {
+			key = partKey{topic: "history"}
+		}
+		eventually(t, "the topic's id is not learnt", func() bool {
+			id, _ := d.only(t).partition(key).readID()
+			return id == old.topic.id
+		})
+		anew := &fakeTopic{name: "history", id: remotestorage.UUID{5, 5}}
+		anew.parts = []*fakePart{{topic: anew, epoch: old.epoch}}
+		b.set(func() { b.topics = []*fakeTopic{anew} })
+		for at := int64(0); at < 7000; at += 10 {
+			b.append(anew.parts[0], batchOf(9, at, 10, 100))
+		}
+		for next, deadline := int64(100), time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			r := c.fetch(version, time.Second, at(old, next))[0]
+			if r.ErrorCode == 3 && version >= firstByID || bytes.Contains(r.RecordBatches, []byte("value of 9/")) && version < firstByID {
+				break
+			}
+			if n := nextOf(t, r); n > 0 {
+				next = n
+			}
+			if r.ErrorCode != 0 || time.Now().After(deadline) || next >= 5900 {
 				t.Fatalf("version %d: the old log is read on: %s", version, brief(t, r))
 			}
 		}

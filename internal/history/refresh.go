@@ -114,6 +114,7 @@ func (c *Conn) refreshOnce(ctx context.Context, parts []*partition, start bool) 
 	if start {
 		_ = c.listOffsets(ctx, parts, 0, earliest, (*partition).setLogStart) // as above
 	}
+	_ = c.endAnew(ctx, parts, start) // as above
 }
 
 // listOffsets asks for one offset of each partition, and tells each.
