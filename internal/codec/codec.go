@@ -72,6 +72,9 @@ func (d *Decoder) Decode(dst []byte, codec int8, src []byte, limit int) ([]byte,
 		}
 		r = z
 	case LZ4:
+		if frame, err := lz4Frame(src); err == nil { // what is appended is looked at like that, and must not be refused later
+			src = frame
+		}
 		r = lz4.NewReader(bytes.NewReader(src))
 	case Zstd:
 		if err := d.resetZstd(src); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -244,6 +245,30 @@ func TestCodersReadAsKafka(t *testing.T) {
 }
 
 // FuzzCoders: whatever comes, it stays in its place.
+// What Coders have let in, behind whatever the frame is, the Decoder that opens it later reads the same: or one such batch would stop the compaction of its log for good.
+func TestWhatWasLetInIsRead(t *testing.T) {
+	data := bytes.Repeat([]byte("some records, "), 5000)
+	for c := int8(Gzip); c <= Zstd; c++ {
+		b, err := Encode(nil, c, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, behind := range [][]byte{nil, {0}, []byte("something else that follows"), make([]byte, 8), b} {
+			var coders Coders
+			var d Decoder
+			src := slices.Concat(b, behind)
+			let, err := coders.Decode(make([]byte, 0, 1<<20), c, src, 1<<20)
+			if err != nil {
+				continue
+			}
+			if got, err := d.Decode(nil, c, src, 1<<20); err != nil || !bytes.Equal(got, let) {
+				t.Errorf("codec %d, %d bytes behind it: %d bytes, let in as %d: %v", c, len(behind), len(got), len(let), err)
+			}
+			d.Close()
+		}
+	}
+}
+
 func FuzzCoders(f *testing.F) {
 	for codec := int8(Gzip); codec <= Zstd; codec++ {
 		b, err := Encode(nil, codec, bytes.Repeat([]byte("a seed "), 50))
