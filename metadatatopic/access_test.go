@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/rewind-kafka/rewind/internal/golden"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/metadatatopic"
@@ -82,6 +84,31 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := metadatatopic.ParsePolicy("always"); err == nil {
 		t.Error("a policy that does not exist was taken")
+	}
+}
+
+// TestOptionsOfAConsumer: a program that hands the resolver the options of its own consumer does not get a second consumer of its topics, and is told of what kgo will not have.
+func TestOptionsOfAConsumer(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	tiered(c, "t")
+	fromStart := map[string]map[int32]kgo.Offset{"t": {0: kgo.NewOffset().AtStart()}}
+	for _, o := range [][]kgo.Opt{
+		{kgo.ConsumePartitions(fromStart)}, {kgo.ConsumeTopics("t")}, {kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t")}, {kgo.ShareGroup("g"), kgo.ConsumeTopics("t")},
+	} {
+		r := open(t, c, metadatatopic.Options{Storage: nothing{}, ClientOptions: o})
+		if topics := r.Consumed(); len(topics) != 0 {
+			t.Errorf("the client that asks consumes %v", topics)
+		}
+	}
+	for _, o := range [][]kgo.Opt{{kgo.ConsumerGroup("g"), kgo.DisableAutoCommit()}, {kgo.ConsumeRegex(), kgo.ConsumeTopics("t.*")}} {
+		r, err := metadatatopic.New(context.Background(), metadatatopic.Options{Seeds: []string{c.address()}, Storage: nothing{}, ClientOptions: o})
+		if err == nil {
+			r.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "ClientOptions") {
+			t.Errorf("%v does not name ClientOptions", err)
+		}
 	}
 }
 

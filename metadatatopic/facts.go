@@ -53,8 +53,9 @@ func (f *facts) peek(tp remotestorage.TopicIDPartition) *partition {
 	return f.parts[partitionKey{tp.TopicID, tp.Partition}]
 }
 
+// open gives the partition, which is wanted from then on. That it is wanted is said under the lock: else it might be forgotten before, and nobody would ask for its facts.
 func (f *facts) open(tp remotestorage.TopicIDPartition) *partition {
-	if p := f.peek(tp); p != nil {
+	if p := f.wanted(tp); p != nil {
 		return p
 	}
 	f.mu.Lock()
@@ -64,6 +65,18 @@ func (f *facts) open(tp remotestorage.TopicIDPartition) *partition {
 	if p == nil {
 		p = newPartition(tp)
 		f.parts[key] = p
+	}
+	f.want(p, time.Now())
+	return p
+}
+
+// wanted is peek for those who want facts from now on.
+func (f *facts) wanted(tp remotestorage.TopicIDPartition) *partition {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	p := f.parts[partitionKey{tp.TopicID, tp.Partition}]
+	if p != nil {
+		f.want(p, time.Now())
 	}
 	return p
 }
@@ -78,10 +91,15 @@ func (f *facts) all() []*partition {
 	return out
 }
 
-func (f *facts) forget(p *partition) {
+// prune forgets partitions that nobody reads.
+func (f *facts) prune() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.parts, partitionKey{p.tp.TopicID, p.tp.Partition})
+	for key, p := range f.parts {
+		if f.idle(p) > keepKnowing {
+			delete(f.parts, key)
+		}
+	}
 }
 
 // want keeps the partition's facts fresh from now on.

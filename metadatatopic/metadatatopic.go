@@ -103,7 +103,8 @@ func (NoMetrics) Scanned(int64)                                    {}
 type Options struct {
 	// Seeds are host:port of some brokers.
 	Seeds []string
-	// ClientOptions are security settings and whatever else the resolver's own client needs. What they say of consuming is overridden.
+	// ClientOptions are security settings and whatever else the resolver's own client needs. Options of a consumer do not belong here: the resolver joins no group and reads
+	// nothing but the metadata topic whatever they say, and where kgo does not bear them without a group or a pattern, New gives its error.
 	ClientOptions []kgo.Opt
 	// Storage is where the segments lie: what reads the layout that the cluster's plug-in writes.
 	Storage remotestorage.RemoteStorageManager
@@ -157,8 +158,18 @@ func (o Options) withDefaults() Options {
 // client are the options of both clients.
 func (o *Options) client(more ...kgo.Opt) []kgo.Opt {
 	all := append([]kgo.Opt{}, o.ClientOptions...)
-	all = append(all, kgo.SeedBrokers(o.Seeds...), kgo.ConsumerGroup(""), kgo.ConsumeTopics(), kgo.DisableClientMetrics(), kgo.MetadataMinAge(metadataMinAge))
+	all = append(all, kgo.SeedBrokers(o.Seeds...), kgo.ConsumerGroup(""), kgo.ShareGroup(""), kgo.ConsumeTopics(), kgo.ConsumePartitions(nil), kgo.DisableClientMetrics(),
+		kgo.MetadataMinAge(metadataMinAge))
 	return append(all, more...)
+}
+
+// newClient makes one of them. What kgo has against options that are not of its own making is for whoever gave them.
+func (o *Options) newClient(more ...kgo.Opt) (*kgo.Client, error) {
+	c, err := kgo.NewClient(o.client(more...)...)
+	if err != nil && len(o.ClientOptions) > 0 {
+		return nil, fmt.Errorf("ClientOptions: %w: give those that connect (security, dialing), not a consumer's", err)
+	}
+	return c, err
 }
 
 // metadataMinAge is how soon kgo looks again for leaders that it has not found.
@@ -189,7 +200,7 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	client, err := kgo.NewClient(o.client()...)
+	client, err := o.newClient()
 	if err != nil {
 		return nil, fmt.Errorf("metadatatopic: %w", err)
 	}

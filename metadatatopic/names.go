@@ -47,14 +47,14 @@ func newNames(r *Resolver) *names {
 	return &names{r: r, byName: make(map[string]*named), byID: make(map[remotestorage.UUID]*named), warned: make(map[string]time.Time)}
 }
 
-// heard takes in what an answer that was not asked for here says.
+// heard takes in what an answer that was not asked for here says, unless something was asked later.
 func (n *names) heard(a *topicAnswer, at time.Time) {
 	if a.err != nil || a.name == "" || a.id.IsZero() {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if known := n.byName[a.name]; known == nil || !known.finished() {
+	if known := n.byName[a.name]; known == nil || !known.finished() || known.at.After(at) {
 		return
 	}
 	t := &named{name: a.name, id: a.id, at: at, done: make(chan struct{})}

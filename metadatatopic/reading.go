@@ -85,13 +85,13 @@ func (r *Resolver) newReading(topicID remotestorage.UUID, partitions int) (*read
 		from[int32(i)] = kgo.NewOffset().AtStart()
 	}
 	d.unread.Store(int32(partitions))
-	opts := r.opts.client(
+	var err error
+	d.client, err = r.opts.newClient(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.opts.Topic: from}), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(fetchWait), kgo.FetchMinBytes(1), kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchBytes),
 		kgo.FetchIsolationLevel(kgo.ReadUncommitted()), kgo.KeepControlRecords(),
 	)
-	var err error
-	if d.client, err = kgo.NewClient(opts...); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("making the reader's client: %w", err)
 	}
 	return d, nil

@@ -51,15 +51,6 @@ func (f *facts) run() {
 	}
 }
 
-// prune forgets partitions that nobody reads.
-func (f *facts) prune() {
-	for _, p := range f.all() {
-		if f.idle(p) > keepKnowing {
-			f.forget(p)
-		}
-	}
-}
-
 // round sends what has to be asked now.
 func (f *facts) round(renew []kind) {
 	now := time.Now()

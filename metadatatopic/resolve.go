@@ -41,15 +41,13 @@ func (r *Resolver) Facts(ctx context.Context, tp remotestorage.TopicIDPartition)
 
 // Known implements resolve.Resolver. It keeps the facts fresh as well, of a partition of which Facts was asked before.
 func (r *Resolver) Known(tp remotestorage.TopicIDPartition) (resolve.Facts, bool) {
-	p := r.facts.peek(tp)
+	p := r.facts.wanted(tp)
 	if p == nil {
 		return resolve.Facts{}, false
 	}
-	now := time.Now()
-	r.facts.want(p, now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.factsLocked(now)
+	return p.factsLocked(time.Now())
 }
 
 // Local implements resolve.Resolver. It asks nobody: a reader of the newest records is told apart by what the metadata topic has said, without a fact of its
