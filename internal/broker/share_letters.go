@@ -20,6 +20,8 @@ import (
 // Each share-partition that has letters has a goroutine, as long as it has some; the share service waits for it.
 type deadLetters struct {
 	s *shareService
+	// readWait is how long a record is waited for that is to be copied.
+	readWait time.Duration
 
 	mu     sync.Mutex
 	queues map[shareKey]*letterQueue
@@ -40,7 +42,7 @@ const (
 const shareVersionOfLetters = 2
 
 func newDeadLetters(s *shareService) *deadLetters {
-	return &deadLetters{s: s, queues: map[shareKey]*letterQueue{}}
+	return &deadLetters{s: s, readWait: letterReadWait, queues: map[shareKey]*letterQueue{}}
 }
 
 // post takes letters over whose records are kept as being archived. What is on its way already does not go twice.
@@ -127,6 +129,7 @@ func recordsIn(letters []sharepart.Letter) (n int64) {
 func (d *deadLetters) send(k shareKey, letters []sharepart.Letter) (done int, err error) {
 	r := letterRound{d: d, key: k, letters: letters, at: letters[0].First}
 	for attempt := 1; ; {
+		r.last = attempt == letterAttempts
 		done, err = r.send(d.s.ctx)
 		switch {
 		case err == nil && done > 0:
@@ -134,7 +137,7 @@ func (d *deadLetters) send(k shareKey, letters []sharepart.Letter) (done int, er
 		case err == nil: // a batch of a long one
 			attempt = 1
 			continue
-		case attempt == letterAttempts || !errors.Is(err, partlog.ErrStorage) && !errors.Is(err, partlog.ErrClosed):
+		case r.last || !slices.ContainsFunc([]error{partlog.ErrStorage, partlog.ErrClosed, errLetterRead, errQueueNotMade}, func(e error) bool { return errors.Is(err, e) }):
 			return done, err
 		}
 		wait := letterBackoff << (attempt - 1)

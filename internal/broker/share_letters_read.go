@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
@@ -37,8 +38,12 @@ type letterReader struct {
 	decoder codec.Decoder
 }
 
-// read gives the records of letters as far as they are to be had.
-func (d *deadLetters) read(ctx context.Context, source *partition, letters []sharepart.Letter, limit int) letterCopies {
+// errLetterRead: what a letter is about could not be read. It may be there the next time: a store is away for a moment as a rule.
+var errLetterRead = errors.New("reading a record for the dead letter queue")
+
+// read gives the records of letters as far as they are to be had, with an error if that is none of the first. last is for who will not ask again: what cannot be read then,
+// and all behind it, goes without.
+func (d *deadLetters) read(ctx context.Context, source *partition, letters []sharepart.Letter, limit int, last bool) (letterCopies, error) {
 	r := letterReader{letters: letters, limit: limit, out: letterCopies{of: map[int64]*letterCopy{}, resolved: letters[len(letters)-1].Last}}
 	defer r.decoder.Close()
 	owner := d.s.newOwner()
@@ -54,14 +59,25 @@ func (d *deadLetters) read(ctx context.Context, source *partition, letters []sha
 			end = r.take(raw, at)
 		}
 		if !r.full && end <= at {
-			// Nothing more can be read: what is left goes without.
-			d.s.b.log.Warn("a record cannot be read for the dead letter queue of a share group", "partition", source.tp.String(), "offset", at, "err", err)
-			r.out.resolved = letters[len(letters)-1].Last
-			return r.out
+			if last {
+				d.s.b.log.Warn("a record cannot be read for the dead letter queue of a share group", "partition", source.tp.String(), "offset", at, "err", err)
+			}
+			return r.stuck(source, at, last, err)
 		}
 		at, ok = r.next(end)
 	}
-	return r.out
+	return r.out, nil
+}
+
+// stuck is when nothing more can be read from an offset on.
+func (r *letterReader) stuck(source *partition, at int64, last bool, err error) (letterCopies, error) {
+	switch {
+	case last:
+		r.out.resolved = r.letters[len(r.letters)-1].Last
+	case r.out.resolved < r.letters[0].First:
+		return r.out, errors.Join(fmt.Errorf("%w: offset %d of %s", errLetterRead, at, source.tp.String()), err)
+	}
+	return r.out, nil
 }
 
 // next is the first offset at or after one that a letter is about.
@@ -125,7 +141,7 @@ func (r *letterReader) record(offset int64, rec *batch.Record) error {
 func (d *deadLetters) readAt(ctx context.Context, p *partition, owner uint64, at int64) ([]byte, error) {
 	from := shareSource{sharePartition: &sharePartition{p: p, owner: owner}, offset: at}
 	parts := []fetch.Part{d.s.source(&from, false, letterReadBytes)}
-	got := fetch.Collect(ctx, fetch.Limits{MinBytes: 1, MaxBytes: letterReadBytes, MaxWait: letterReadWait}, parts, []int{letterReadBytes})[0]
+	got := fetch.Collect(ctx, fetch.Limits{MinBytes: 1, MaxBytes: letterReadBytes, MaxWait: d.readWait}, parts, []int{letterReadBytes})[0]
 	if got.ErrorCode != errNone {
 		return nil, codeError(got.ErrorCode)
 	}

@@ -9,12 +9,17 @@ import (
 	"strings"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/sharepart"
 	"github.com/rewind-kafka/rewind/internal/topics"
 )
 
-var errNoLetters = errors.New("no dead letter queue")
+var (
+	errNoLetters = errors.New("no dead letter queue")
+	// errQueueNotMade: there may be room for it the next time.
+	errQueueNotMade = errors.New("making a dead letter queue")
+)
 
 // letterRound is a batch of letters on its way, and then the next one.
 type letterRound struct {
@@ -22,6 +27,7 @@ type letterRound struct {
 	key     shareKey
 	letters []sharepart.Letter
 	at      int64 // of the first letter: what comes before was sent
+	last    bool  // it is not tried again
 }
 
 // send writes one batch. It gives how many letters are finished with it; with an error, how many it is about.
@@ -38,9 +44,12 @@ func (r *letterRound) send(ctx context.Context) (done int, err error) {
 	limit := to.config().MaxMessageBytes
 	copies := letterCopies{resolved: r.letters[len(r.letters)-1].Last}
 	if cfg.DeadLetterCopies {
-		copies = r.d.read(ctx, source, r.rest(), limit)
+		copies, err = r.d.read(ctx, source, r.rest(), limit, r.last)
 		if err := ctx.Err(); err != nil {
 			return len(r.letters), err // the next start reads what is missing
+		}
+		if err != nil {
+			return len(r.letters), err
 		}
 	}
 	w := letterWriter{now: b.now().UnixMilli(), limit: limit, source: source.tp.Topic, group: r.key.group, partition: source.tp.Partition}
@@ -86,12 +95,16 @@ func (b *Broker) letterPartition(group, name string, partition int32) (*partitio
 	case !strings.HasPrefix(name, cfg.DeadLetterPrefix):
 		return nil, fmt.Errorf("%w: the name of topic %s does not begin with %s, which is errors.deadletterqueue.topic.name.prefix", errNoLetters, name, cfg.DeadLetterPrefix)
 	}
-	if !exists {
+	if !exists || cfg.DeadLetterCreate && b.logs.topic(name) == nil { // or it could neither be made nor be taken back the last time
 		// The time of a letter is that at which it was written.
 		configs := map[string]string{"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
 		_, err := b.createTopic(topics.Topic{Name: name, Partitions: cfg.NumPartitions, Configs: configs})
-		if err != nil && !errors.Is(err, topics.ErrExists) {
-			return nil, fmt.Errorf("making the dead letter queue %s of group %s: %w", name, group, err)
+		switch {
+		case err == nil, errors.Is(err, topics.ErrExists):
+		case errors.Is(err, topics.ErrName), errors.Is(err, topics.ErrCollision), errors.Is(err, config.ErrInvalidValue), errors.Is(err, config.ErrUnknownKey):
+			return nil, fmt.Errorf("%w: making %s: %w", errNoLetters, name, err)
+		default:
+			return nil, fmt.Errorf("%w: %s of group %s: %w", errQueueNotMade, name, group, err)
 		}
 	}
 	tl := b.logs.topic(name)

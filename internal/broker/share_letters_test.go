@@ -348,7 +348,10 @@ func TestLettersOfDeletedRecords(t *testing.T) {
 		{[]sharepart.Letter{{First: 8, Last: 11}}, []int64{10, 11}},
 		{[]sharepart.Letter{{First: 0, Last: 2}, {First: 4, Last: 9}}, nil},
 	} {
-		got := b.shares.letters.read(t.Context(), p, c.letters, 1<<20)
+		got, err := b.shares.letters.read(t.Context(), p, c.letters, 1<<20, false)
+		if err != nil {
+			t.Error(err)
+		}
 		if of := slices.Sorted(maps.Keys(got.of)); !slices.Equal(of, c.copied) || got.resolved < c.letters[len(c.letters)-1].Last {
 			t.Errorf("%v: copies of %v, resolved up to %d", c.letters, of, got.resolved)
 		}
