@@ -58,7 +58,7 @@ func (p *partition) startLocated(part session.Part, d *demand, r *kmsg.FetchResp
 	defer p.mu.Unlock()
 	p.passes = 0
 	p.hw, p.lso, p.logStart = r.HighWatermark, r.LastStableOffset, r.LogStartOffset
-	if p.direct != nil || questionOf(p.want, p.demand.committed()) != questionOf(part, d.committed()) || p.c.ctx.Err() != nil {
+	if p.dropped || p.direct != nil || questionOf(p.want, p.demand.committed()) != questionOf(part, d.committed()) || p.c.ctx.Err() != nil {
 		return nil // the client has moved on
 	}
 	done, ok := p.c.hooks.Begin()

@@ -31,6 +31,8 @@ type partition struct {
 	want   session.Part // as the client asked last
 	demand *demand
 	seen   time.Time // when it did, or had its answer
+	// dropped: it is none of the connection's any more, and nobody would close what is opened for it.
+	dropped bool
 	// What is true of the partition, by the broker's last word.
 	hw, lso, logStart int64
 	held              *held
@@ -130,6 +132,7 @@ func (p *partition) look(now time.Time) state {
 	defer p.mu.Unlock()
 	switch {
 	case p.absentLocked(now) > idleAfter:
+		p.dropped = true
 		p.closeLocked()
 		return stateGone
 	case p.direct != nil:

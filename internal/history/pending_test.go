@@ -103,6 +103,31 @@ func TestNoReaderIsForgotten(t *testing.T) {
 	}
 }
 
+// Nor is one opened for a partition that is dropped already: what the broker brings after the client was answered, and has not been back for long, is nobody's.
+func TestNoReaderForADroppedPartition(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("history", 1).parts[0]
+	s := b.addSegment(p, batchOf(0, 0, 10, 1000))
+	d := newDialer(t, dialOptions{})
+	c := dialRaw(t, d, b)
+	c.fetch(17, 20*time.Millisecond, at(p, 10))
+	conn := d.only(t)
+	part := conn.partition(partKey{id: p.topic.id})
+	part.asLongAgo(2 * idleAfter)
+	if conn.sweep(); conn.partition(part.key) == part {
+		t.Fatal("it is kept")
+	}
+	r := kmsg.NewFetchResponseTopicPartition()
+	b.mu.Lock()
+	l := b.locate(p, s, 0)
+	b.mu.Unlock()
+	l.EndOffset, l.LastOffset = 19, 19
+	part.start(t.Context(), part.want, part.demand, &r, l, nil)
+	if now, _ := d.reader.Readers(); now != 0 {
+		t.Errorf("%d readers are open", now)
+	}
+}
+
 // The client's next fetch is not kept from the broker by news about the one before, which come late.
 func TestNewsOfAnOldFetch(t *testing.T) {
 	b := newFakeBroker(t)

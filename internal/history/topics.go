@@ -96,6 +96,9 @@ func (t *topics) find(ctx context.Context, k partKey) (remotestorage.TopicIDPart
 		return remotestorage.TopicIDPartition{}, err
 	}
 	t.keepLocked(key, &topic{name: name, id: id, at: time.Now()})
+	if len(t.ids) >= maxTopics {
+		clear(t.ids) // of topics that are forgotten as well
+	}
 	t.ids[name] = id
 	return remotestorage.TopicIDPartition{Topic: name, TopicID: id, Partition: k.partition}, nil
 }

@@ -36,6 +36,14 @@ func TestTopicsAreBounded(t *testing.T) {
 		if k := (partKey{topic: fmt.Sprint(3*maxTopics - 1)}); ts.m[topicKey{name: k.topic}] == nil {
 			t.Errorf("%v: the last one is not kept", err)
 		}
+		for i := range 3 * maxTopics { // topics that come and go
+			k := partKey{topic: fmt.Sprint("other ", i)}
+			_, _ = ts.find(t.Context(), k)
+			ts.forget(k)
+		}
+		if len(ts.m) > maxTopics || len(ts.ids) > maxTopics {
+			t.Errorf("%v, each forgotten: %d topics, %d ids", err, len(ts.m), len(ts.ids))
+		}
 	}
 }
 
