@@ -117,7 +117,8 @@ func (c *conn) mute(d time.Duration) {
 	c.pause(d)
 }
 
-// awaitTurn waits until the connection is not muted. A client that goes away meanwhile is noticed, unless it has sent something before.
+// awaitTurn waits until the connection is not muted. A client that goes away meanwhile is noticed, unless it has sent more before than there is place to look at: it may have to
+// wait for days, and does not keep its connection for so long.
 func (c *conn) awaitTurn() error {
 	for {
 		left := time.Duration(c.muted.Load()) - time.Since(c.srv.began)
@@ -125,8 +126,10 @@ func (c *conn) awaitTurn() error {
 			return nil
 		}
 		c.nc.SetReadDeadline(time.Now().Add(left))
-		if _, err := c.r.Peek(1); err == nil {
-			c.pause(left)
+		if _, err := c.r.Peek(min(c.r.Buffered()+1, c.r.Size())); err == nil {
+			if c.r.Buffered() == c.r.Size() {
+				c.pause(left)
+			}
 		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return errGone
 		}

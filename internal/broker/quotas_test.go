@@ -281,6 +281,29 @@ func TestMutationQuotaOfTopicsOnTheWay(t *testing.T) {
 	}
 }
 
+// TestThrottledClientLeaves: the connection of a client that has to wait for long is given up when the client goes, also if it has sent more requests than were served.
+func TestThrottledClientLeaves(t *testing.T) {
+	b := startBroker(t, t.TempDir(), oneWindow())
+	b.createTopic(t, "t", 1)
+	b.setQuota(t, quota.ProducerByteRate, 1, "user", "ANONYMOUS")
+	for _, behind := range []int{0, 1, 2, 10} { // requests
+		before := b.connections()
+		c := b.raw(t)
+		if wait := c.ask(t, produceRequest(9, acksLeader, "t", stamped(stampOfTests, nil, make([]byte, 100_000), nil))).(*kmsg.ProduceResponse).ThrottleMillis; wait < 3_600_000 {
+			t.Fatalf("to wait %d ms", wait)
+		}
+		for i := range behind {
+			if _, err := c.Write(metadataFrame(int32(i))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond) // so that it is seen before the next, as a rule
+		}
+		time.Sleep(20 * time.Millisecond) // so that it is seen before the end, as a rule
+		c.Close()
+		await(t, fmt.Sprintf("the connection with %d requests behind to go", behind), func() bool { return b.connections() <= before })
+	}
+}
+
 // TestRequestQuota: the time of requests counts; nobody is made to wait for more than a window.
 func TestRequestQuota(t *testing.T) {
 	b := startBroker(t, t.TempDir(), oneWindow())
