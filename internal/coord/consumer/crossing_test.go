@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -173,11 +174,26 @@ func (w *crossing) hold() {
 	if len(is.Offsets()) > 0 && again.Disposable() {
 		w.Fatalf("replayed the group is %s and thrown away, with offsets of %v", again.Kind().State(), is.Offsets())
 	}
+	switch k := is.Kind().(type) {
+	case *Group:
+		h, ok := again.Kind().(*Group)
+		if !ok || !slices.Equal(h.IDs(), k.IDs()) || h.reached != k.reached || h.Assignment != k.Assignment {
+			w.Fatalf("replayed it is of kind %T, was a consumer group of %v in epoch %d", again.Kind(), k.IDs(), k.epoch)
+		}
+	case *group.Classic:
+		if h, ok := again.Kind().(*group.Classic); k.State() == "Stable" && (!ok || h.Generation() != k.Generation() || !slices.EqualFunc(h.Members(), k.Members(), sameClassicMember)) {
+			w.Fatalf("replayed it is of kind %T, was a classic group of %+v in generation %d", again.Kind(), k.Members(), k.Generation())
+		}
+	}
 	for _, p := range is.Producers() {
 		if !slices.Contains(again.Producers(), p) {
 			w.Fatalf("replayed nothing is pending of producer %d", p)
 		}
 	}
+}
+
+func sameClassicMember(a, b group.ClassicMember) bool {
+	return a.ID == b.ID && a.Session == b.Session && a.Rebalance == b.Rebalance && bytes.Equal(a.Assignment, b.Assignment)
 }
 
 func TestOffsetsOutliveEveryKind(t *testing.T) {

@@ -14,9 +14,10 @@ type Assignment struct {
 	Made  int64 // milliseconds, 0: the next may come at once
 }
 
-// MayAssign tells whether the last assignment is long enough ago.
+// MayAssign tells whether the last assignment is long enough ago. One of a time to come was made before the clock was set back: nobody is to wait for that.
 func (a Assignment) MayAssign(now time.Time, interval time.Duration) bool {
-	return a.Made == 0 || interval == 0 || !now.Before(time.UnixMilli(a.Made).Add(interval))
+	made := time.UnixMilli(a.Made)
+	return a.Made == 0 || interval == 0 || !now.Before(made.Add(interval)) || now.UnixMilli() < a.Made
 }
 
 // AssignmentType is the type of record that keeps it. Its tag 0 is when the assignment was made (KIP-1263).
