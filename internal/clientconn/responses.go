@@ -22,6 +22,10 @@ func (c *Conn) awaitTurn(s *slot) error {
 			return ErrClosed
 		}
 	}
+	// Of a connection that has ended nothing more is written, also while the client's end is not closed yet: an answer may have been made of the end itself, as one without records.
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
 	return nil
 }
 

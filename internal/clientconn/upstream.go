@@ -106,6 +106,9 @@ func (c *Conn) send(ctx context.Context, o *own) error {
 				return err
 			})
 			<-c.turn
+			if err != nil {
+				c.end(err) // before anybody hears of it, who may make an answer of that
+			}
 			return err
 		}
 		<-c.turn
