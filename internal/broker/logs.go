@@ -290,7 +290,7 @@ func (b *Broker) openPartition(t *topics.Topic, n int32, conf *atomic.Pointer[co
 	key := logdir.TopicPartition{Topic: tp.Topic, Partition: n}
 	log, err := partlog.Open(partlog.Options{
 		FS: b.fs, Dir: path, TP: tp, Config: b.logConfig(conf.Load()), Clean: b.dir.Clean(), RecoveryPoint: c.recovery[key],
-		LogStartOffset: c.logStart[key], LeaderEpoch: b.dir.LeaderEpoch(), Files: b.files, Logger: b.log, Clock: b.now,
+		LogStartOffset: c.logStart[key], MayBeRemote: b.remote != nil && !t.Internal, LeaderEpoch: b.dir.LeaderEpoch(), Files: b.files, Logger: b.log, Clock: b.now,
 		OnRoll: func() { b.segmentClosed(tp, conf.Load()) },
 	})
 	if err != nil {

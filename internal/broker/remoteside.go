@@ -78,6 +78,9 @@ func (r *remoteSide) open() error {
 	if err := r.openMetadata(cfg.MetadataPartitions); err != nil {
 		return err
 	}
+	if err := r.settleStarts(); err != nil {
+		return err
+	}
 	o := readOptions(cfg)
 	o.Metrics, o.Logger = r.b.metrics.remoteReads(), r.b.log
 	r.budget, r.cache = o.Budget, o.Cache
@@ -132,6 +135,25 @@ func (r *remoteSide) openMetadata(partitions int32) error {
 	}
 	r.metadata, err = tier.NewMetadataLog(logs, remotelog.NewIndex(), tier.MetadataOptions{Logger: r.b.log, Clock: r.b.now})
 	return err
+}
+
+// settleStarts moves the log starts of partitions that have no remote storage, by their configuration, to the first offset that is held anywhere. History of a topic that
+// was adopted without its configuration is; what retention took right before a crash is not.
+func (r *remoteSide) settleStarts() error {
+	for _, p := range r.b.logs.all() {
+		c, o := p.config(), p.log.Offsets()
+		if c.RemoteStorage || o.LocalLogStart <= o.LogStart {
+			continue
+		}
+		first := o.LocalLogStart
+		if x := r.metadata.Index().Partition(p.tp); x != nil && !c.RemoteDeleteOnDisable {
+			first = tier.FirstHeld(x.All(), o)
+		}
+		if err := p.log.AdvanceLogStart(first, "offsets below are in neither tier"); err != nil {
+			return fmt.Errorf("moving the log start of %s to %d: %w", p.tp, first, err)
+		}
+	}
+	return nil
 }
 
 func (r *remoteSide) close() {

@@ -107,6 +107,9 @@ type Options struct {
 	Clean bool
 	// RecoveryPoint and LogStartOffset are from the node's checkpoints; 0 if they have none.
 	RecoveryPoint, LogStartOffset int64
+	// MayBeRemote: what lies below the first local segment may be remote although the configuration says nothing of remote storage (it may be lost, as that of an adopted
+	// folder is). Then the log start stays what it was, and whoever finds that nothing is there calls AdvanceLogStart.
+	MayBeRemote bool
 	// LeaderEpoch is the epoch that appended batches get.
 	LeaderEpoch int32
 	// Files bounds the open files of many logs together; nil gives the log a small bound of its own.

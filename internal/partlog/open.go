@@ -104,7 +104,11 @@ func (l *Log) open(o *Options) error {
 	if err != nil {
 		return err
 	}
-	return l.settle(end, o.LogStartOffset)
+	start := o.LogStartOffset
+	if !o.Config.RemoteStorage && !o.MayBeRemote {
+		start = max(start, l.state.segs[0].base)
+	}
+	return l.settle(end, start)
 }
 
 // sortOut goes through the folder: it removes what earlier runs had renamed for deletion or left half-written, and gives the bases of the logs.
@@ -187,10 +191,6 @@ func (l *Log) listSegments(bases []int64) ([]*seg, error) {
 
 // settle sets the bounds of the opened log.
 func (l *Log) settle(end, logStart int64) error {
-	segs := l.state.segs
-	if !l.Config().RemoteStorage {
-		logStart = max(logStart, segs[0].base)
-	}
 	if end < logStart {
 		// Everything was below the log start, or what lay above it was never synced.
 		l.logger.Warn("log ends below its start, beginning anew there", "partition", l.tp.String(), "end", end, "start", logStart)

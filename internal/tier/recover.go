@@ -18,7 +18,7 @@ func (t *Tier) adopt(p Partition) {
 	}
 	o := p.Log.Offsets()
 	segments := t.segments(p.TP)
-	if first := firstHeld(segments, o); first > o.LogStart {
+	if first := FirstHeld(segments, o); first > o.LogStart {
 		t.o.Logger.Warn("the log start is behind what either tier holds, moving it", "partition", p.TP.String(), "from", o.LogStart, "to", first)
 		if err := p.Log.AdvanceLogStart(first, "offsets below are in neither tier"); err != nil {
 			t.o.Logger.Error("moving the log start", "partition", p.TP.String(), "to", first, "err", err)
@@ -29,8 +29,8 @@ func (t *Tier) adopt(p Partition) {
 	p.Log.SetHighestRemoteOffset(covered(liveExtents(lineage, segments), o, lineage.Entries()))
 }
 
-// firstHeld is the first offset at or above the log start that the local log or any finished remote segment holds.
-func firstHeld(segments []remotestorage.RemoteLogSegmentMetadata, o partlog.Offsets) int64 {
+// FirstHeld is the first offset at or above the log start that the local log or any finished remote segment holds.
+func FirstHeld(segments []remotestorage.RemoteLogSegmentMetadata, o partlog.Offsets) int64 {
 	first := localStart(o)
 	for _, md := range segments {
 		if md.State == remotestorage.CopySegmentFinished && md.EndOffset >= o.LogStart {
