@@ -20,12 +20,13 @@ const (
 // principal is who the client is, as far as the gateway can know: limits and audit lines go by it, permissions never do, those are asked of the cluster.
 //
 // It is the user name that the client has given in its SASL exchange (PLAIN, SCRAM, the subject of an OAUTHBEARER token), from the moment that a broker has not refused
-// it; else the subject of its TLS certificate; else its address. The exchange itself passes through as it came, and no byte of it is kept but the name.
+// the step that proves it; else the subject of its TLS certificate; else its address. The exchange itself passes through as it came, and no byte of it is kept but the name.
 type principal struct {
 	mu        sync.Mutex
 	fallback  string // by certificate or address
 	mechanism string
-	claimed   string
+	claimed   string   // in the first of two steps
+	steps     []string // that are not answered yet, in order: the name that each proves, "" for none. The connection bounds how many there are.
 	user      string
 }
 
@@ -39,33 +40,53 @@ func (p *principal) name() string {
 	return p.fallback
 }
 
-// request sees a step of the exchange.
+// request sees a step of the exchange. Every step of an authentication is followed by a call of response.
 func (p *principal) request(req wire.RequestHeader) {
-	r, err := decode(req)
-	if err != nil {
-		return // the broker will say so
-	}
+	r, err := decode(req) // if it cannot, the broker will say so
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch r := r.(type) {
-	case *kmsg.SASLHandshakeRequest:
-		p.mechanism, p.claimed = r.Mechanism, ""
-	case *kmsg.SASLAuthenticateRequest:
-		if u := claimedUser(p.mechanism, r.SASLAuthBytes); u != "" {
-			p.claimed = u
+	if req.Key == keySaslAuthenticate {
+		proves := ""
+		if err == nil {
+			proves = p.stepLocked(r.(*kmsg.SASLAuthenticateRequest).SASLAuthBytes)
 		}
+		p.steps = append(p.steps, proves)
+		return
+	}
+	p.claimed, p.mechanism = "", ""
+	if err == nil {
+		p.mechanism = r.(*kmsg.SASLHandshakeRequest).Mechanism
 	}
 }
 
-// response sees the broker's answer to a step: an error code comes first.
+// stepLocked is the name that a step proves, if the broker does not refuse it.
+func (p *principal) stepLocked(message []byte) string {
+	user := claimedUser(p.mechanism, message)
+	if !strings.HasPrefix(p.mechanism, "SCRAM-") {
+		return user
+	}
+	if user != "" { // the first of two
+		p.claimed = user
+		return ""
+	}
+	proves := p.claimed
+	p.claimed = ""
+	return proves
+}
+
+// response sees the broker's answer to the oldest step that has none: an error code comes first.
 func (p *principal) response(body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.claimed == "" || len(body) < 2 {
+	if len(p.steps) == 0 {
 		return
 	}
-	if body[0] == 0 && body[1] == 0 {
-		p.user = p.claimed
+	proves := p.steps[0]
+	if p.steps = p.steps[1:]; len(p.steps) == 0 {
+		p.steps = nil
+	}
+	if proves != "" && len(body) >= 2 && body[0] == 0 && body[1] == 0 {
+		p.user = proves
 	}
 }
 

@@ -49,7 +49,7 @@ func firstWithAddresses(key int16) int16 {
 // WantsResponse is the carrier's question which responses to forwarded requests are taken whole. A version that is not known here passes by as it is: the client was not
 // offered it.
 func (c *conn) WantsResponse(key, version int16) bool {
-	return key == keySaslAuthenticate || rewriterOf(key) != nil && version >= firstWithAddresses(key) && version <= maxVersion(key) ||
+	return (key == keySaslAuthenticate || rewriterOf(key) != nil && version >= firstWithAddresses(key)) && version <= maxVersion(key) ||
 		c.history != nil && c.history.WantsResponse(key, version)
 }
 
