@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Anonymous is who did not say who they are.
@@ -49,21 +50,43 @@ func Name(rawSubject []byte) (string, error) {
 func (a *attribute) String() string {
 	id := a.Type.String()
 	if key, known := keywords[id]; known {
-		var text string
-		if _, err := asn1.Unmarshal(a.Value.FullBytes, &text); err == nil {
-			return key + "=" + escape(text)
+		if a.text() {
+			return key + "=" + escape(string(a.Value.Bytes))
 		}
 		id = key
 	}
 	return id + "=#" + hex.EncodeToString(a.Value.FullBytes)
 }
 
-// escape writes a value with RFC 2253's backslashes.
+// tagGeneral is ASN.1's GeneralString, for which encoding/asn1 has no name.
+const tagGeneral = 27
+
+// text tells whether Java takes a value for text: by its type, whose bytes are UTF-8 then, whatever the type says. What is not UTF-8 is no text here, while Java has the same
+// sign for all of it: two names must not become one.
+func (a *attribute) text() bool {
+	if a.Value.Class != asn1.ClassUniversal || a.Value.IsCompound {
+		return false
+	}
+	switch a.Value.Tag {
+	case asn1.TagUTF8String, asn1.TagPrintableString, asn1.TagT61String, asn1.TagIA5String, asn1.TagBMPString, tagGeneral:
+		return utf8.Valid(a.Value.Bytes)
+	}
+	return false
+}
+
+// escape writes a value with Java's backslashes, which are more than RFC 2253's: an equals sign and a number sign have one wherever they are, and so has each of the spaces and
+// carriage returns at the ends. A zero is written in digits.
 func escape(text string) string {
+	const ends = " \r"
+	lead := len(text) - len(strings.TrimLeft(text, ends))
+	trail := len(strings.TrimRight(text, ends))
 	var b strings.Builder
 	for i, r := range text {
 		switch {
-		case strings.ContainsRune(`,+"\<>;`, r), r == '#' && i == 0, r == ' ' && (i == 0 || i == len(text)-1):
+		case r == 0:
+			b.WriteString(`\00`)
+			continue
+		case strings.ContainsRune(`,=+<>#;"\`, r), i < lead, i >= trail:
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)

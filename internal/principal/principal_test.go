@@ -45,6 +45,58 @@ func TestName(t *testing.T) {
 	}
 }
 
+// TestNamesAsJava has values of all types with what X500Principal.getName of Java 17 makes of them, which is what Apache Kafka calls a client.
+func TestNamesAsJava(t *testing.T) {
+	const u, printable, t61, ia5, bmp, universal, octets = asn1.TagUTF8String, asn1.TagPrintableString, asn1.TagT61String, asn1.TagIA5String, asn1.TagBMPString, 28, asn1.TagOctetString
+	cn := oid(2, 5, 4, 3)
+	for _, x := range []struct {
+		id    asn1.ObjectIdentifier
+		tag   int
+		value string
+		want  string
+	}{
+		{cn, u, "", "CN="},
+		{cn, u, " ", `CN=\ `},
+		{cn, u, "  ", `CN=\ \ `},
+		{cn, u, "  a  ", `CN=\ \ a\ \ `},
+		{cn, u, "a  b", "CN=a  b"},
+		{cn, u, "\ra\r", "CN=\\\ra\\\r"},
+		{cn, u, "a\rb", "CN=a\rb"},
+		{cn, u, "a\nb", "CN=a\nb"},
+		{cn, u, "svc#1", `CN=svc\#1`},
+		{cn, u, "##", `CN=\#\#`},
+		{cn, u, "a=b", `CN=a\=b`},
+		{cn, u, "a,O=b", `CN=a\,O\=b`},
+		{cn, u, "a;b<c>", `CN=a\;b\<c\>`},
+		{cn, u, "a\x00b", `CN=a\00b`},
+		{cn, u, "*@/", "CN=*@/"},
+		{cn, u, "日本\U0001F511", "CN=日本\U0001F511"},
+		{cn, printable, "#", `CN=\#`},
+		{cn, printable, "é", "CN=é"},
+		{cn, printable, "a@b", "CN=a@b"},
+		{cn, t61, "é", "CN=é"},
+		{cn, ia5, "é", "CN=é"},
+		{cn, tagGeneral, "é", "CN=é"},
+		{cn, bmp, "\x00a\x00b", `CN=\00a\00b`},
+		{cn, bmp, "a", "CN=a"},
+		{cn, universal, "\x00\x00\x00a", "CN=#1c0400000061"},
+		{cn, octets, "a", "CN=#040161"},
+		{oid(0, 9, 2342, 19200300, 100, 1, 25), ia5, "example", "DC=example"},
+		{oid(1, 2, 840, 113549, 1, 9, 1), ia5, "a@b", "1.2.840.113549.1.9.1=#1603614062"},
+		// Java has U+FFFD for each of these.
+		{cn, u, "\xe9", "CN=#0c01e9"},
+		{cn, t61, "\xe9", "CN=#1401e9"},
+	} {
+		der, err := asn1.Marshal([]attributesSET{{{Type: x.id, Value: asn1.RawValue{Tag: x.tag, Bytes: []byte(x.value)}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Name(der); err != nil || got != x.want {
+			t.Errorf("%v, type %d, %q: %q, %v, want %q", x.id, x.tag, x.value, got, err, x.want)
+		}
+	}
+}
+
 func TestRules(t *testing.T) {
 	const subject = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
 	for _, x := range []struct{ rules, subject, want string }{
