@@ -163,6 +163,7 @@ func checkTransactions(t *testing.T, l *Log, where string) {
 	for _, first := range open {
 		stable = min(stable, first)
 	}
+	stable = max(stable, o.LogStart)
 	var got []segment.AbortedTxn
 	for _, s := range l.segments() {
 		entries, err := l.txnEntries(s)
