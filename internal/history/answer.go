@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -74,11 +73,11 @@ func (c *Conn) Answer(ctx context.Context, h wire.RequestHeader) (clientconn.Ans
 
 // answer waits for what the fetch has to wait for before it begins, and for nothing else.
 func (c *Conn) answer(ctx context.Context, h wire.RequestHeader) (clientconn.Answer, error) {
-	req := kmsg.NewPtrFetchRequest()
-	req.Version = h.Version
-	if err := req.ReadFrom(h.Body); err != nil {
-		return clientconn.Answer{}, fmt.Errorf("decoding a fetch of version %d: %w", h.Version, err)
+	req, done, err := c.decode(h)
+	if err != nil {
+		return clientconn.Answer{}, err
 	}
+	defer done()
 	version, ok, err := c.upstreamVersion(ctx, h.Version)
 	if err != nil {
 		return clientconn.Answer{}, err
@@ -88,7 +87,6 @@ func (c *Conn) answer(ctx context.Context, h wire.RequestHeader) (clientconn.Ans
 		return clientconn.Answer{}, clientconn.ErrForward
 	}
 	if err := c.admitFirst(req); err != nil {
-		c.leaveToBroker()
 		return clientconn.Answer{}, err
 	}
 	if err := c.whileHeldBack(ctx); err != nil {

@@ -9,15 +9,57 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/clientconn"
 	"github.com/rewind-kafka/rewind/internal/session"
+	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 // maxPartitions is how many partitions all connections together may have in their fetches. Each takes about a KiB here, whoever the client is: who it is, and whether the
 // partition is there, is found out later.
 const maxPartitions = 250_000
 
+const (
+	// maxDecoding is how much memory fetches may take that are being decoded, all together, in wire's units of 64 bytes; a request may take 32 times its size for that moment.
+	maxDecoding = 1 << 20
+	// freeDecoding is not counted: it is more than any usual fetch takes.
+	freeDecoding = 4096
+)
+
 // ErrTooManyPartitions: all clients together fetch more partitions than are kept. Where it comes with clientconn.ErrForward the connection's fetches are all the broker's from
 // now on; alone it ends the connection, which is the broker's when it comes again.
 var ErrTooManyPartitions = errors.New("clients fetch too many partitions at once")
+
+// decode decodes a fetch once it is known that there is memory for it. done is to be called when nothing of it is needed any more.
+func (c *Conn) decode(h wire.RequestHeader) (req *kmsg.FetchRequest, done func(), err error) {
+	units, err := wire.FetchRequestUnits(h.Body, h.Version, int(c.h.maxDecoding))
+	if err != nil {
+		return nil, nil, err
+	}
+	n := int64(units)
+	if n <= freeDecoding {
+		n = 0
+	}
+	done = func() { c.h.decoding.Add(-n) }
+	if c.h.decoding.Add(n) > c.h.maxDecoding {
+		done()
+		return nil, nil, c.tooMany(fmt.Sprintf("a fetch of %d bytes", len(h.Body)))
+	}
+	req = kmsg.NewPtrFetchRequest()
+	req.Version = h.Version
+	if err := req.ReadFrom(h.Body); err != nil {
+		done()
+		return nil, nil, fmt.Errorf("decoding a fetch of version %d: %w", h.Version, err)
+	}
+	return req, done, nil
+}
+
+// tooMany is the end of a connection's fetches here: it is the broker's from now on if nothing is kept of it yet.
+func (c *Conn) tooMany(what string) error {
+	c.h.tellFull()
+	if c.fetches == 0 {
+		c.leaveToBroker()
+		return fmt.Errorf("%w: %w", ErrTooManyPartitions, clientconn.ErrForward)
+	}
+	return fmt.Errorf("%w: %s", ErrTooManyPartitions, what)
+}
 
 // admitFirst looks at the first fetch of a connection, of which nothing is kept yet.
 func (c *Conn) admitFirst(req *kmsg.FetchRequest) error {
@@ -28,8 +70,7 @@ func (c *Conn) admitFirst(req *kmsg.FetchRequest) error {
 	if c.fetches > 0 || c.h.partitions.Load()+int64(n) <= c.h.maxPartitions {
 		return nil
 	}
-	c.h.tellFull()
-	return fmt.Errorf("%w: %w", ErrTooManyPartitions, clientconn.ErrForward)
+	return c.tooMany("")
 }
 
 // admit looks at what a later fetch adds.
@@ -49,8 +90,7 @@ func (c *Conn) admit(asked []session.Part) error {
 	if added == 0 || kept+added <= c.h.maxPartitions {
 		return nil
 	}
-	c.h.tellFull()
-	return fmt.Errorf("%w: %d, and %d are kept already", ErrTooManyPartitions, added, kept)
+	return c.tooMany(fmt.Sprintf("%d, and %d are kept already", added, kept))
 }
 
 // tellFull says so once a minute.

@@ -3,6 +3,8 @@ package history
 import (
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // TestPartitionsAreBounded: connections that come when all together fetch as many partitions as are kept are the broker's, one that asks for more than that is ended, and
@@ -54,5 +56,49 @@ func TestPartitionsAreBounded(t *testing.T) {
 	eventually(t, "nothing is given back", func() bool { return d.h.partitions.Load() == 0 })
 	if r := dialRaw(t, d, b).fetch(17, time.Second, asks(0, 4)...); len(r) != 4 || d.h.partitions.Load() != 4 {
 		t.Errorf("%d partitions of 4, %d are kept", len(r), d.h.partitions.Load())
+	}
+}
+
+// TestDecodingIsBounded: a fetch that would take more memory to decode than all may is not decoded: the connection is the broker's, or is ended if it was read for before.
+func TestDecodingIsBounded(t *testing.T) {
+	b := newFakeBroker(t)
+	p := b.topic("live", 1).parts[0]
+	b.append(p, batchOf(0, 0, 1, 10))
+	d := newDialer(t, dialOptions{})
+	d.h.maxDecoding = 2 * freeDecoding
+	large := func(partitions int) *kmsg.FetchRequest {
+		req := fetchOf(17, time.Second, at(p, 0))
+		q := req.Topics[0].Partitions[0]
+		for n := range partitions {
+			q.Partition = int32(n)
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, q)
+		}
+		return req
+	}
+	first, second := dialRaw(t, d, b), dialRaw(t, d, b)
+	for _, n := range []int{freeDecoding, 2*freeDecoding - 2} {
+		req := large(n)
+		second.send(req)
+		if r := second.receive(req).(*kmsg.FetchResponse); len(r.Topics) != 1 || len(r.Topics[0].Partitions) != n {
+			t.Fatalf("%d topics", len(r.Topics))
+		}
+	}
+	before := d.Stats().Fetches
+	req := large(3 * freeDecoding)
+	for range 2 {
+		first.send(req)
+		if r := first.receive(req).(*kmsg.FetchResponse); len(r.Topics) != 1 || len(r.Topics[0].Partitions) != 3*freeDecoding {
+			t.Fatalf("%d topics", len(r.Topics))
+		}
+	}
+	if got := d.Stats().Fetches; got != before {
+		t.Errorf("%d fetches that are too large were looked at", got-before)
+	}
+	second.send(req)
+	if n, err := second.conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes for a client that asks for too much", n)
+	}
+	if n := d.h.decoding.Load(); n != 0 {
+		t.Errorf("%d units are not given back", n)
 	}
 }

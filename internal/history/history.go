@@ -75,7 +75,9 @@ type History struct {
 	watching atomic.Int64
 	// partitions is how many connections keep, of maxPartitions; toldFull is when that was last said to be too many, in Unix seconds.
 	partitions, toldFull atomic.Int64
-	maxPartitions        int64 // but in tests the constant
+	decoding             atomic.Int64 // units of memory
+	maxPartitions        int64        // but in tests the constants
+	maxDecoding          int64
 	counters             counters
 	turn                 time.Duration // turnOf, but in tests
 }
@@ -98,7 +100,7 @@ func New(o Options) (*History, error) {
 		o.AnswerBytes = cmp.Or(o.AnswerBytes, o.Reader.MemoryLimit()/2)
 	}
 	o.Locations = o.Locations.sorted()
-	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf, maxPartitions: maxPartitions}
+	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf, maxPartitions: maxPartitions, maxDecoding: maxDecoding}
 	if o.AnswerBytes > 0 {
 		h.answers = fetch.NewMemory(o.AnswerBytes)
 	}
