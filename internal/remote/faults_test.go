@@ -335,6 +335,52 @@ func TestUntrustedIsFinal(t *testing.T) {
 	}
 }
 
+// TestNoBucket: where there is no bucket nobody waits for the deadline; a directory that is away for a moment is waited for.
+func TestNoBucket(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		times           int // the store, or the resolver, says so
+		store, resolver bool
+	}{{"store, a moment", 3, true, false}, {"store", 1 << 30, true, false}, {"resolver, a moment", 3, false, true}, {"resolver", 1 << 30, false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{segments: plainSegments(1, 100, 1000)}
+				var left atomic.Int64
+				left.Store(int64(c.times))
+				away := func(here bool) error {
+					if here && left.Add(-1) >= 0 {
+						return fmt.Errorf("mounted? %w", remotestorage.ErrNoBucket)
+					}
+					return nil
+				}
+				w.wrap = func(s *segment, n int, plain Source) Source {
+					return sourceFunc(func(ctx context.Context, start, end int64) (io.ReadCloser, error) {
+						if err := away(c.store); err != nil {
+							return nil, err
+						}
+						return plain.ReadRange(ctx, start, end)
+					})
+				}
+				w.change = func(int64, error, *Range) error { return away(c.resolver) }
+				began := time.Now()
+				r := NewReader(Options{ReadAhead: true})
+				g := drain(t, r.Open(testTP, 0, w.resolve), 1<<20)
+				if took := time.Since(began); took > 2*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if c.times == 3 {
+					wantErr(t, g.err, ErrLocal)
+					same(t, g.batches, w.want(0))
+				} else {
+					wantErr(t, g.err, ErrUnavailable)
+					wantErr(t, g.err, remotestorage.ErrNoBucket)
+				}
+				r.Close()
+			})
+		})
+	}
+}
+
 // FuzzSegment checks arbitrary bytes as a segment, cut into pieces anywhere: whatever they are, what becomes ready is whole batches with good checksums, in
 // order. It runs the pump's check on one goroutine, without GETs.
 func FuzzSegment(f *testing.F) {

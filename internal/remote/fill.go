@@ -26,6 +26,9 @@ const (
 	lastBackoff  = 5 * time.Second
 	// enoughProgress: a request that brought so much was worth making; the next one need not wait longer than the first.
 	enoughProgress = 64 << 10
+	// noBucketTries: so often in a row, for about half a second, a store without the bucket is asked. It may be a directory that is just being changed for another; else it is a wrong
+	// name, or a file system that is not mounted, and there is no use in having whoever reads wait for the deadline.
+	noBucketTries = 5
 )
 
 // fetcher fills chunks from a Source: retries, resumption, timeouts, hedging. It holds no state of a single chunk.
@@ -55,7 +58,7 @@ func (f *fetcher) fill(ctx context.Context, src Source, c *chunk) error {
 // fetch fills c from where it stands, with as many requests as it takes.
 func (f *fetcher) fetch(ctx context.Context, src Source, c *chunk) error {
 	var pause backoff
-	empty := 0
+	empty, away := 0, 0
 	for {
 		before := c.filled // only this goroutine moves it
 		err := f.request(ctx, src, c)
@@ -67,7 +70,7 @@ func (f *fetcher) fetch(ctx context.Context, src Source, c *chunk) error {
 			return withCause(ctx, err)
 		case errors.Is(err, remotestorage.ErrRange):
 			return errShort
-		case isRefusal(err):
+		case isRefusal(err), stillAway(err, &away):
 			return err
 		case errors.Is(err, errCut) && got == 0:
 			// A body that ends at once, twice: that is where the object ends.
@@ -143,6 +146,16 @@ func withCause(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
+}
+
+// stillAway counts the answers in a row that say that there is no bucket, and tells whether they are enough.
+func stillAway(err error, n *int) bool {
+	if !errors.Is(err, remotestorage.ErrNoBucket) {
+		*n = 0
+		return false
+	}
+	*n++
+	return *n == noBucketTries
 }
 
 // backoff waits longer each time, with jitter, so that readers that failed together do not come back together (docs/cases.md, 22).

@@ -90,6 +90,7 @@ func (p *PartitionReader) resolveWithin(offset int64, refresh error) (Range, err
 	ctx, stop := context.WithTimeoutCause(p.ctx, p.r.opts.Deadline, errTimeout)
 	defer stop()
 	var pause backoff
+	away := 0
 	for {
 		rng, err := p.resolve(ctx, offset, refresh)
 		if err == nil {
@@ -99,7 +100,7 @@ func (p *PartitionReader) resolveWithin(offset int64, refresh error) (Range, err
 			return rng, err
 		}
 		p.r.opts.Metrics.Count(EventRetry)
-		if ctx.Err() == nil && pause.wait(ctx) {
+		if ctx.Err() == nil && !stillAway(err, &away) && pause.wait(ctx) {
 			continue
 		}
 		if p.ctx.Err() != nil {
