@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -91,6 +92,23 @@ func TestTLS(t *testing.T) {
 	wrong := w.dialer(rewind.Options{TLS: &tls.Config{RootCAs: roots, ServerName: "elsewhere.test"}})
 	if _, err := wrong.DialContext(t.Context(), "tcp", addr); err == nil {
 		t.Error("a certificate of another name is accepted")
+	}
+}
+
+// A client with a TLS configuration of its own is told where that belongs.
+func TestClientSpeaksTLS(t *testing.T) {
+	w := newWorld(t)
+	for _, o := range []rewind.Options{{}, {RemoteMaxPartitionFetchBytes: 1 << 20, DisableRemoteFetch: true}} {
+		c, err := w.dialer(o).Dial("tcp", w.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tls.Client(c, &tls.Config{ServerName: "example.com"}).Handshake(); err == nil || !strings.Contains(err.Error(), "rewind.Options.TLS") {
+			t.Errorf("%v does not say where the configuration belongs", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

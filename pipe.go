@@ -1,16 +1,22 @@
 package rewind
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 // writeAhead is what a client may write before somebody has read it, as into a socket's buffer.
 const writeAhead = 64 << 10
+
+// errClientTLS is for a client that was given a TLS configuration of its own. Without it the client would be told of a connection that ended, and nobody why.
+var errClientTLS = errors.New("rewind: the client speaks TLS itself, but it is the dialer that has to: give the TLS configuration to rewind.Options.TLS, and none to the client")
 
 // pipe is a connection in memory: the client holds it as a net.Conn, the carrier through carrierEnd. What the carrier writes is copied once, from the memory
 // that it lies in straight into the client's buffer.
@@ -23,6 +29,7 @@ type pipe struct {
 	consumed sync.Cond   // the carrier waits for out to be empty, or for bytes in in
 	in       []byte      // written by the client, not read yet
 	out      net.Buffers // written by the carrier, not read yet; the carrier waits until it is empty
+	began    bool        // the client has written something
 	client   bool        // closed by the client
 	carrier  bool        // closed by the carrier
 	broke    error       // what the client is told instead of the end, as a socket would tell it: clients try again for it, at once and without a word
@@ -91,6 +98,10 @@ func (p *pipe) Read(b []byte) (int, error) {
 func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.began && len(b) >= 4 && wire.OtherProtocol(b[:4]) == "TLS" {
+		return 0, errClientTLS
+	}
+	p.began = true
 	done := 0
 	for {
 		switch {
