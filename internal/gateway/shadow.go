@@ -119,8 +119,10 @@ func (c *conn) comparePartition(ctx context.Context, asked *kmsg.FetchRequest, t
 	if err := kerr.ErrorForCode(theirs.ErrorCode); err != nil {
 		return err
 	}
+	answered := false
 	for i := range theirs.Topics {
 		for j := range theirs.Topics[i].Partitions {
+			answered = true
 			p := &theirs.Topics[i].Partitions[j]
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 				return fmt.Errorf("the broker answers: %w", err)
@@ -134,8 +136,13 @@ func (c *conn) comparePartition(ctx context.Context, asked *kmsg.FetchRequest, t
 			}
 		}
 	}
+	if !answered {
+		return errMute
+	}
 	return nil
 }
+
+var errMute = errors.New("the broker says nothing of the partition")
 
 // shadowRequest asks for the same records once more. It begins with the first batch's last offset: the batch's beginning may lie before the log start.
 func shadowRequest(asked *kmsg.FetchRequest, t *kmsg.FetchResponseTopic, ours *kmsg.FetchResponseTopicPartition, first *batch.Header) *kmsg.FetchRequest {
