@@ -109,6 +109,9 @@ func (w *rewriter) abandon() error {
 	return errors.Join(append(errs, atomicfile.SyncDir(w.log.fs, w.log.dir))...)
 }
 
+// errOvertaken: retention took a part of the group meanwhile. What is left of it is as it was.
+var errOvertaken = errors.New("retention took a part of what was to be rewritten")
+
 // swapIn does steps 3 and 4. No reader is inside meanwhile: a reader's view and the files that it opens belong together.
 func (l *Log) swapIn(group []*seg, w *rewriter) error {
 	l.swapMu.Lock()
@@ -121,7 +124,10 @@ func (l *Log) swapIn(group []*seg, w *rewriter) error {
 	segs := l.segments()
 	at := slices.Index(segs, group[0])
 	if at < 0 || at+len(group) > len(segs) || !slices.Equal(segs[at:at+len(group)], group) {
-		return w.abandon() // retention took a part of it meanwhile
+		if err := w.abandon(); err != nil {
+			return err
+		}
+		return errOvertaken
 	}
 	dir, err := l.fs.OpenDir(l.dir) // now, while all can be taken back if there is no descriptor left
 	if err != nil {
