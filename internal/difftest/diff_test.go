@@ -233,13 +233,13 @@ func (p *pair) compare(key, version int16, make build, seed uint64, tb *table) (
 			continue
 		}
 		sc := scope()
-		f, err := p.one(sc, key, version, make, m)
+		f, err := p.one(sc, key, version, make, m, patience)
 		if err != nil {
 			return n, fmt.Errorf("%s: %w", m.name, err)
 		}
-		// On a busy machine one of them may have been too slow to answer, or not have done yet what it answered before.
+		// On a busy machine one of them may have been too slow to answer, or not have done yet what it answered before: each try has more time.
 		for try := 0; err == nil && f != nil && !tb.knows(key, f) && try < 2; try++ {
-			f, err = p.one(scope(), key, version, make, m)
+			f, err = p.one(scope(), key, version, make, m, patience<<(2*try+2))
 		}
 		if err != nil {
 			return n, fmt.Errorf("%s: %w", m.name, err)
@@ -304,7 +304,7 @@ func (p *pair) build(s *side, scope string, version int16, make build) (kmsg.Req
 }
 
 // one sends one mutation to both; nil: the answers are the same, or the version does not have what was changed.
-func (p *pair) one(scope string, key, version int16, make build, m mutation) (*found, error) {
+func (p *pair) one(scope string, key, version int16, make build, m mutation, wait time.Duration) (*found, error) {
 	var got [2][]string
 	var changed [2]bool
 	sides := [2]*side{p.kafka, p.ours}
@@ -323,14 +323,14 @@ func (p *pair) one(scope string, key, version int16, make build, m mutation) (*f
 			if !changed[i] {
 				return nil
 			}
-			got[i] = s.lines(s.send(frame, req, patience), scope)
+			got[i] = s.lines(s.send(frame, req, wait), scope)
 			// A controller that is busy with its own state says that it is none.
 			for try := 0; key == 80 || key == 81; try++ {
 				if try > 100 || !slices.Contains(got[i], "ErrorCode="+code(kerr.NotLeaderForPartition.Code)) {
 					break
 				}
 				time.Sleep(200 * time.Millisecond)
-				got[i] = s.lines(s.send(frame, req, patience), scope)
+				got[i] = s.lines(s.send(frame, req, wait), scope)
 			}
 			return nil
 		})

@@ -186,18 +186,25 @@ func (g *target) watch(t *testing.T) *watcher { return &watcher{client: g.client
 
 func (w *watcher) stop() { w.client.Close() }
 
-// until waits until so many are there.
+// until waits until so many are there, for as long as more come.
 func (w *watcher) until(t *testing.T, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Second)
-	defer cancel()
-	for w.seen < n {
-		f := w.client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			t.Fatalf("%d results in time, want %d", w.seen, n)
+	const patience = 120 * time.Second
+	for last := time.Now(); w.seen < n; {
+		switch got := w.poll(t, last.Add(patience)); {
+		case got > 0:
+			w.seen, last = w.seen+got, time.Now()
+		case time.Since(last) >= patience:
+			t.Fatalf("%d results, want %d, and for %v no more came", w.seen, n, patience)
 		}
-		w.seen += f.NumRecords() // errors of partitions are tried again: the broker may be down
 	}
+}
+
+// poll gives how many came, at least one or at the deadline. Errors of partitions are tried again: the broker may be down.
+func (w *watcher) poll(t *testing.T, deadline time.Time) int {
+	ctx, cancel := context.WithDeadline(t.Context(), deadline)
+	defer cancel()
+	return w.client.PollFetches(ctx).NumRecords()
 }
 
 // read gives all that is committed, up to the logs' ends.
