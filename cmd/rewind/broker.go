@@ -103,6 +103,7 @@ func (c *brokerCmd) Run(ctx context.Context) (err error) {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
+	front.most = b.HTTPConnections()
 	front.start()
 	defer settle(settleTime, log)()
 	if !c.Control {

@@ -24,6 +24,8 @@ type httpFront struct {
 	files    *fileserver.Handler
 	signer   *fileserver.Signer // nil if nothing signs for the directory
 	tls      *tls.Config        // nil: plain HTTP
+	most     int                // connections at one time; 0: any number
+	bounded  *boundedListener   // nil: where any number may come
 	patience time.Duration      // of close with answers that are under way, beyond drainTime
 }
 
@@ -56,6 +58,10 @@ func (f *httpFront) serveFiles(path, idFile string, far distance.Distance) (err 
 func (f *httpFront) start() {
 	if f.listener != nil {
 		l := f.listener
+		if tcp, ok := l.(*net.TCPListener); ok && f.most > 0 {
+			f.bounded = bounded(tcp, f.most)
+			l = f.bounded
+		}
 		if f.tls != nil {
 			l = tls.NewListener(l, f.tls)
 		}

@@ -254,6 +254,9 @@ func (b *Broker) openToAll(d *door, a net.Addr) bool {
 	return ok && !tcp.IP.IsLoopback() && b.authorizer == nil && d.mechanisms == nil && !d.certificates
 }
 
+// HTTPConnections is how many connections whatever else the process serves may have at one time, as far as its descriptors go.
+func (b *Broker) HTTPConnections() int { return b.descriptors.http() }
+
 // Addr is the address of the first listener.
 func (b *Broker) Addr() net.Addr { return b.listeners[0].Addr() }
 

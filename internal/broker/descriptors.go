@@ -16,6 +16,14 @@ func limitedTo(limit uint64) descriptors { return descriptors{int(min(limit, any
 // logs is how many files all logs may keep open together.
 func (d descriptors) logs() int { return max(16, d.limit/2-d.limit/8) }
 
+// http is how many connections http.listen may have, with a file of the store for each: no more than the eighth that is for neither.
+func (d descriptors) http() int {
+	if d.limit >= anyNumber {
+		return math.MaxInt
+	}
+	return max(8, d.limit/16)
+}
+
 // connections is how many clients may be connected at one time, whatever max.connections says.
 func (d descriptors) connections() int {
 	if d.limit >= anyNumber {

@@ -31,6 +31,9 @@ func TestDescriptorsAreShared(t *testing.T) {
 		}
 	}
 	for limit := 64; limit < anyNumber; limit += 1 + limit/64 {
+		if d := limitedTo(uint64(limit)); limit > 128 && 2*d.http() > limit/8 {
+			t.Errorf("%d: %d connections of HTTP", limit, d.http())
+		}
 		if d := limitedTo(uint64(limit)); d.logs()+d.connections() > limit-limit/8 {
 			t.Errorf("%d: %d for logs and %d connections leave less than an eighth", limit, d.logs(), d.connections())
 		}
