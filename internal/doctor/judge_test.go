@@ -158,6 +158,9 @@ func TestTopics(t *testing.T) {
 		"tiered":                {base(), true, []finding{{OK, "local.retention.ms=86400000, local.retention.bytes=-1 of"}}},
 		"by size":               {base("local.retention.ms", "-2", "local.retention.bytes", "1000"), true, []finding{{OK, "local.retention.bytes=1000"}}},
 		"not tiered":            {base(keyTopicTiered, "false"), false, []finding{{Problem, "kafka-configs.sh --alter --entity-type topics --entity-name t "}}},
+		"compacted":             {base(keyTopicTiered, "false", "cleanup.policy", "compact"), false, []finding{{Problem, "leave it to the brokers"}}},
+		"compacted and deleted": {base(keyTopicTiered, "false", "cleanup.policy", "compact,delete"), false, []finding{{Problem, "(cleanup.policy=compact,delete)"}}},
+		"tiered, whatever else": {base("cleanup.policy", "compact"), true, []finding{{OK, "it is tiered"}}},
 		"no word":               {nil, false, []finding{{Problem, "remote.storage.enable=true"}}},
 		"everything stays":      {base("local.retention.ms", "-2"), true, []finding{{Warning, "remote.read.policy=tiered"}}},
 		"everything stays, too": {base("local.retention.ms", "604800000"), true, []finding{{Warning, "own disks"}}},
@@ -171,6 +174,8 @@ func TestTopics(t *testing.T) {
 			}
 		})
 	}
+	got, _ := judgeTopic("__remote_log_metadata", base(keyTopicTiered, "false", "cleanup.policy", "delete"))
+	compare(t, got, finding{Problem, "name a topic whose history is to be read"})
 	many := strings.Fields(strings.Repeat("x ", maxUnasked+2))
 	compare(t, judgeTiered(many, 20, 0), finding{OK, "12 of 20 topics are tiered: x, x, x, x, x, x, x, x, x, x, ..."})
 	compare(t, judgeTiered(nil, 20, 3), finding{Warning, "--topic"})

@@ -38,7 +38,12 @@ func (d *doctor) chosenTopics(ctx context.Context) {
 	if d.o.Group != "" {
 		committed = d.group(ctx)
 	}
-	names := d.o.Topics
+	var names []string
+	for _, name := range d.o.Topics {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(committed))
 	}
@@ -256,7 +261,16 @@ func (d *doctor) describe(ctx context.Context, name string) *topic {
 func judgeTopic(name string, c map[string]string) (findings []Finding, tiered bool) {
 	var r Report
 	check := "topic " + name
-	if c[keyTopicTiered] != "true" {
+	switch compacted := strings.Contains(c["cleanup.policy"], "compact"); {
+	case c[keyTopicTiered] == "true":
+	case name == metadatatopic.DefaultTopic:
+		r.add(Problem, check, "name a topic whose history is to be read", "it is where the brokers keep what they know of remote segments, and is never tiered itself")
+		return r.Findings, false
+	case compacted:
+		r.add(Problem, check, "leave it to the brokers: Apache Kafka refuses remote.storage.enable=true for what is not cleanup.policy=delete",
+			"it is compacted (cleanup.policy=%s) and so not tiered: all of it is on the brokers, and nothing can be read directly", c["cleanup.policy"])
+		return r.Findings, false
+	default:
 		r.add(Problem, check, enableTiering(name), "it is not tiered (remote.storage.enable is not true): all of it is on the brokers, and nothing can be read directly")
 		return r.Findings, false
 	}
