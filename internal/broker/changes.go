@@ -132,7 +132,7 @@ func (b *Broker) shrinkBack(grown *topics.Topic, parts []*partition, before int)
 func (b *Broker) removeFolders(t *topics.Topic, from int32) error {
 	var errs []error
 	for n := from; n < t.Partitions; n++ {
-		errs = append(errs, b.fs.RemoveAll(b.dir.PartitionPath(t.Name, n)))
+		errs = append(errs, b.dir.RemovePartition(t.Name, n))
 	}
 	return errors.Join(errs...)
 }

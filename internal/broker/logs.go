@@ -176,8 +176,8 @@ func (b *Broker) removeDeleted() error {
 		if !dead[f.TopicID] {
 			continue
 		}
-		if err := b.fs.RemoveAll(f.Path); err != nil {
-			return fmt.Errorf("removing deleted partition %s-%d: %w", f.Topic, f.Partition, err)
+		if err := b.dir.RemovePartition(f.Topic, f.Partition); err != nil {
+			return err
 		}
 	}
 	for id := range dead {

@@ -2,7 +2,9 @@ package logdir
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -253,6 +255,29 @@ func ParsePartitionMetadata(b []byte) (remotestorage.UUID, error) {
 // AppendPartitionMetadata writes a partition.metadata file.
 func AppendPartitionMetadata(dst []byte, topicID remotestorage.UUID) []byte {
 	return fmt.Appendf(dst, "version: 0\ntopic_id: %s", topicID)
+}
+
+// RemovePartition takes a partition's folder away, if it is there. It is renamed first, durably: one that is removed in part, and has lost the file that says whose it was,
+// would lend its records to the next topic of the name.
+func (d *Dir) RemovePartition(topic string, partition int32) error {
+	path := d.PartitionPath(topic, partition)
+	suffix := fmt.Sprintf(".%x-delete", remotestorage.RandomUUID())
+	name := d.fs.PathBase(path)
+	gone := d.fs.PathJoin(d.path, name[:min(len(name), 255-len(suffix))]+suffix) // a file name's length
+	err := d.fs.Rename(path, gone)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(d.fs, d.path)
+	}
+	if err == nil {
+		err = d.fs.RemoveAll(gone)
+	}
+	if err != nil {
+		return fmt.Errorf("removing deleted partition %s-%d: %w", topic, partition, err)
+	}
+	return nil
 }
 
 // RemoveDeleted removes the folders of deleted partitions that an earlier run left.
