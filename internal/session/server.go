@@ -28,7 +28,7 @@ const (
 	epochFinal   = -1
 )
 
-// maxPartitions bounds what all sessions of a cache may remember together, for each slot.
+// maxPartitionsPerSlot bounds what all sessions of a cache may remember together, for each slot.
 const maxPartitionsPerSlot = 2000
 
 // Part is one partition of a fetch: its topic, and the request's partition with our tags still in it.
@@ -46,6 +46,9 @@ type key struct {
 
 func (p *Part) key() key { return key{p.Topic, p.TopicID, p.Partition} }
 
+// weight is how many partitions this one counts for: no topic has a name so long that it is more than one, but whoever asks may make one up.
+func (k *key) weight() int { return 1 + len(k.topic)/256 }
+
 // Cache holds the sessions of a server. It is safe for concurrent use.
 type Cache struct {
 	slots int
@@ -54,7 +57,7 @@ type Cache struct {
 	sessions   map[int32]*state
 	used       *list.List // of *state, least recently used first
 	tick       int64      // counts Apply calls: the cache's only notion of time
-	partitions int        // remembered by all sessions
+	partitions int        // remembered by all sessions, by their weight
 }
 
 // NewCache makes a cache that holds at most so many sessions; 0 makes every fetch a full one.
@@ -70,7 +73,8 @@ type state struct {
 	tick   int64
 	parts  map[key]*list.Element
 	order  *list.List // of *cached, in the order that partitions are read
-	epoch  int32      // expected with the next request
+	weight int
+	epoch  int32 // expected with the next request
 	closed bool
 }
 
@@ -121,9 +125,9 @@ func (c *Cache) Apply(req *kmsg.FetchRequest) (*Fetch, int16) {
 	s.epoch = nextEpoch(s.epoch)
 	s.tick = c.tick
 	c.used.MoveToBack(s.place)
-	c.partitions -= len(s.parts)
+	c.partitions -= s.weight
 	s.update(req)
-	c.partitions += len(s.parts)
+	c.partitions += s.weight
 	f := &Fetch{SessionID: s.id, Incremental: true, Parts: s.list(), cache: c, state: s}
 	if c.partitions > c.slots*maxPartitionsPerSlot {
 		c.removeLocked(s) // answered still; the client's next request finds no session and starts anew
@@ -154,7 +158,12 @@ func (c *Cache) Len() int {
 // openLocked makes a session for f if there is room. A full cache gives up the session that was used longest ago, but only if all others were used
 // several times since: else many clients would throw each other out in turn.
 func (c *Cache) openLocked(f *Fetch, byID bool) {
-	if len(f.Parts) > c.slots*maxPartitionsPerSlot-c.partitions {
+	weight := 0
+	for i := range f.Parts {
+		k := f.Parts[i].key()
+		weight += k.weight()
+	}
+	if weight > c.slots*maxPartitionsPerSlot-c.partitions {
 		return
 	}
 	if len(c.sessions) >= c.slots {
@@ -173,7 +182,7 @@ func (c *Cache) openLocked(f *Fetch, byID bool) {
 	}
 	s.place = c.used.PushBack(s)
 	c.sessions[s.id] = s
-	c.partitions += len(s.parts)
+	c.partitions += s.weight
 	f.SessionID, f.cache, f.state = s.id, c, s
 }
 
@@ -193,7 +202,7 @@ func (c *Cache) removeLocked(s *state) {
 	s.closed = true
 	c.used.Remove(s.place)
 	delete(c.sessions, s.id)
-	c.partitions -= len(s.parts)
+	c.partitions -= s.weight
 }
 
 func nextEpoch(e int32) int32 {
@@ -259,7 +268,9 @@ func (s *state) put(p Part) {
 		e.Value.(*cached).part = p
 		return
 	}
-	s.parts[p.key()] = s.order.PushBack(&cached{part: p})
+	k := p.key()
+	s.parts[k] = s.order.PushBack(&cached{part: p})
+	s.weight += k.weight()
 }
 
 func (s *state) update(req *kmsg.FetchRequest) {
@@ -273,6 +284,7 @@ func (s *state) update(req *kmsg.FetchRequest) {
 			if e := s.parts[k]; e != nil {
 				s.order.Remove(e)
 				delete(s.parts, k)
+				s.weight -= k.weight()
 			}
 		}
 	}
