@@ -129,6 +129,9 @@ func TestTopicNotDescribed(t *testing.T) {
 		if _, _, err := r.Topic(context.Background(), "secret", remotestorage.UUID{}); !errors.Is(err, metadatatopic.ErrNotAllowed) || !errors.Is(err, remote.ErrLocal) {
 			t.Fatalf("%v", err)
 		}
+		if _, _, err := r.Topic(context.Background(), "", tp.TopicID); !errors.Is(err, metadatatopic.ErrNotAllowed) || !strings.Contains(err.Error(), "Describe on topic secret") {
+			t.Fatalf("asked for by its id: %v", err)
+		}
 	}
 	if n := log.count("Describe on topic secret"); n != 1 {
 		t.Errorf("logged %d times, want once", n)

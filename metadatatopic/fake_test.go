@@ -270,7 +270,9 @@ func (c *cluster) metadata(req *kmsg.MetadataRequest) kmsg.Response {
 			}
 		}
 		if t != nil {
-			out.ErrorCode = t.err
+			if out.ErrorCode = t.err; t.err != 0 {
+				out.Topic = rt.Topic // who may not see it is not told more than was asked
+			}
 		}
 		if t != nil && t.err == 0 {
 			out.TopicID, out.AuthorizedOperations = t.id, t.operations

@@ -332,4 +332,8 @@ func TestACLsOnApacheKafka(t *testing.T) {
 		_, err := ask(r, remotestorage.TopicIDPartition{Topic: "history", TopicID: id}, 0)
 		return errors.Is(err, metadatatopic.ErrNotAllowed) && errors.Is(err, remote.ErrLocal)
 	})
+	_, _, err = r.Topic(t.Context(), "", id) // as clients call it, and as the cluster answers: without its name
+	if !errors.Is(err, metadatatopic.ErrNotAllowed) || !errors.Is(err, remote.ErrLocal) || !strings.Contains(err.Error(), "Describe on topic history is missing") {
+		t.Errorf("a topic that may not be described, by its id: %v", err)
+	}
 }

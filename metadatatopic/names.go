@@ -1,6 +1,7 @@
 package metadatatopic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +139,10 @@ func (n *names) ask(t *named, name string, id remotestorage.UUID) {
 	case len(answers) != 1:
 		t.err = fmt.Errorf("%w: %d topics in the answer, want 1", resolve.ErrNotReady, len(answers))
 	case errors.Is(answers[0].err, kerr.TopicAuthorizationFailed):
-		t.err = n.r.notDescribed(name)
+		if name == "" { // the answer does not tell it, but the records of its segments do
+			name = n.r.reading.Load().index.TopicName(id)
+		}
+		t.err = n.r.notDescribed(cmp.Or(name, "with id "+id.String()))
 	case answers[0].err != nil:
 		t.err = fmt.Errorf("%w: %w", remote.ErrLocal, answers[0].err)
 	case answers[0].name == "" || answers[0].id.IsZero():

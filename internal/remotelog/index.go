@@ -142,6 +142,18 @@ func (x *Index) Segments() (n int) {
 	return n
 }
 
+// TopicName gives the name of a topic of which a record was seen; "" if none was.
+func (x *Index) TopicName(id remotestorage.UUID) string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for k, p := range x.partitions {
+		if k.topic == id {
+			return p.tp.Topic
+		}
+	}
+	return ""
+}
+
 // Partitions lists what the index knows, in no order.
 func (x *Index) Partitions() []remotestorage.TopicIDPartition {
 	x.mu.RLock()
