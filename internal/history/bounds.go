@@ -23,6 +23,12 @@ const (
 	freeDecoding = 4096
 )
 
+const (
+	// maxTopicName is the most that Apache Kafka allows, maxRack more than anybody has. What is longer would be kept with each partition.
+	maxTopicName = 249
+	maxRack      = 1024
+)
+
 // ErrTooManyPartitions: all clients together fetch more partitions than are kept. Where it comes with clientconn.ErrForward the connection's fetches are all the broker's from
 // now on; alone it ends the connection, which is the broker's when it comes again.
 var ErrTooManyPartitions = errors.New("clients fetch too many partitions at once")
@@ -54,23 +60,32 @@ func (c *Conn) decode(h wire.RequestHeader) (req *kmsg.FetchRequest, done func()
 // tooMany is the end of a connection's fetches here: it is the broker's from now on if nothing is kept of it yet.
 func (c *Conn) tooMany(what string) error {
 	c.h.tellFull()
-	if c.fetches == 0 {
-		c.leaveToBroker()
-		return fmt.Errorf("%w: %w", ErrTooManyPartitions, clientconn.ErrForward)
-	}
-	return fmt.Errorf("%w: %s", ErrTooManyPartitions, what)
+	return c.notHere(fmt.Errorf("%w: %s", ErrTooManyPartitions, what))
 }
 
-// admitFirst looks at the first fetch of a connection, of which nothing is kept yet.
+// notHere is err, with which the connection ends, unless the broker can have its fetches.
+func (c *Conn) notHere(err error) error {
+	if c.fetches == 0 {
+		c.leaveToBroker()
+		return fmt.Errorf("%w: %w", err, clientconn.ErrForward)
+	}
+	return err
+}
+
+// admitFirst looks at what may be kept of a fetch, and at how many partitions the first one of a connection has, of which nothing is kept yet.
 func (c *Conn) admitFirst(req *kmsg.FetchRequest) error {
-	n := 0
+	n, longest := 0, 0
 	for i := range req.Topics {
 		n += len(req.Topics[i].Partitions)
+		longest = max(longest, len(req.Topics[i].Topic))
+	}
+	if longest > maxTopicName || len(req.Rack) > maxRack {
+		return c.notHere(fmt.Errorf("%w: a fetch with a topic name of %d bytes, or a rack of %d", wire.ErrMalformed, longest, len(req.Rack)))
 	}
 	if c.fetches > 0 || c.h.partitions.Load()+int64(n) <= c.h.maxPartitions {
 		return nil
 	}
-	return c.tooMany("")
+	return c.tooMany(fmt.Sprint(n))
 }
 
 // admit looks at what a later fetch adds.
