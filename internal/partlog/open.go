@@ -87,6 +87,9 @@ func (l *Log) open(o *Options) error {
 		return err
 	}
 	l.state.segs = segs
+	if err := l.readEpochs(o.Clean); err != nil {
+		return err
+	}
 	if latest, ok := l.epochs.Latest(); ok && !o.Clean && l.leaderEpoch == latest.LeaderEpoch && l.leaderEpoch > o.LeaderEpoch {
 		l.leaderEpoch++ // what was lost of that epoch must not come back with other records
 	}

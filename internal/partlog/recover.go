@@ -168,14 +168,52 @@ func (l *Log) recoverBatch(h *hot, b *batch.Header, raw []byte) error {
 			return err
 		}
 	}
-	if latest, ok := l.epochs.Latest(); b.LeaderEpoch >= 0 && (!ok || b.LeaderEpoch > latest.LeaderEpoch) {
-		l.epochs.Assign(b.LeaderEpoch, b.BaseOffset)
-		l.leaderEpoch = max(l.leaderEpoch, b.LeaderEpoch)
-	}
+	l.noteEpoch(b)
 	if b.LastOffset() < l.producers.End() {
 		return nil
 	}
 	return l.replay(&c, func(a producerstate.Aborted) { h.noteAborted(abortedEntry(a)) })
+}
+
+// noteEpoch takes the epoch of a batch that is in the log into the history.
+func (l *Log) noteEpoch(b *batch.Header) {
+	if latest, ok := l.epochs.Latest(); b.LeaderEpoch >= 0 && (!ok || b.LeaderEpoch > latest.LeaderEpoch) {
+		l.epochs.Assign(b.LeaderEpoch, b.BaseOffset)
+		l.leaderEpoch = max(l.leaderEpoch, b.LeaderEpoch)
+	}
+}
+
+// readEpochs reads the epoch history off the batches, where its file is not there (a folder that was put together by hand). Without it what is remote of the log is on no
+// lineage, and its local segments belong to no epoch. The last segment is left to a recovery, if there is one.
+func (l *Log) readEpochs(clean bool) error {
+	if _, ok := l.epochs.Latest(); ok {
+		return nil
+	}
+	segs := l.state.segs
+	if !clean {
+		segs = segs[:len(segs)-1]
+	}
+	for _, s := range segs {
+		err := l.withFile(s.logPath, func(f vfs.File) error {
+			_, err := segment.ScanHeaders(f, 0, s.size.Load(), make([]byte, scanBytes), func(b batch.Header, _ int64) bool {
+				l.noteEpoch(&b)
+				return true
+			})
+			return err
+		})
+		if outOfFiles(err) {
+			return fmt.Errorf("reading leader epochs off segment %d: %w", s.base, err)
+		}
+		if err != nil { // damage is for whoever reads there
+			l.logger.Error("leader epochs cannot be read off a segment", "partition", l.tp.String(), "segment", s.base, "err", err)
+		}
+	}
+	entries := l.epochs.Entries()
+	if len(entries) == 0 {
+		return nil
+	}
+	l.logger.Warn("the file of the leader epochs was not there, they were read off the batches", "partition", l.tp.String(), "epochs", len(entries))
+	return l.saveEpochs()
 }
 
 func (l *Log) writeRebuilt(s *seg, h *hot) error {
