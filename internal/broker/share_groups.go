@@ -17,7 +17,7 @@ import (
 
 // shareService is what share groups (KIP-932) have besides their membership, which is the group coordinator's: sessions, the partitions that are being read,
 // and the states that are kept of them. It has a goroutine that ends acquisition locks, one for each coordinator of states, and short ones that make states,
-// release what members leave behind, and write dead letters; close waits for all.
+// keep them, release what members leave behind, and write dead letters; close waits for all.
 type shareService struct {
 	b        *Broker
 	states   *shareStates
@@ -71,13 +71,14 @@ func (b *Broker) closeShares() {
 	b.shares.states.close()
 }
 
-// background runs fn, which close waits for; not at all once the service is closing.
-func (s *shareService) background(fn func()) {
+// background runs fn, which close waits for; not at all once the service is closing, which it tells.
+func (s *shareService) background(fn func()) (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.done.Go(fn)
 	}
+	return !s.closed
 }
 
 func (b *Broker) shareConfig(groupID string) share.Config {

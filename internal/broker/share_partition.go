@@ -210,7 +210,8 @@ func (sp *sharePartition) postLocked() {
 	}
 }
 
-// flush waits until the updates up to a number are kept. Whoever finds nobody writing writes for all.
+// flush waits until the updates up to a number are kept. Who finds nobody writing has a goroutine begin to: if whoever asks wrote for all, and others asked all the time, it
+// would be at it without end, and never be answered.
 func (sp *sharePartition) flush(ctx context.Context, upTo uint64) error {
 	sp.mu.Lock()
 	switch {
@@ -220,43 +221,54 @@ func (sp *sharePartition) flush(ctx context.Context, upTo uint64) error {
 	case sp.persistFailure != nil:
 		defer sp.mu.Unlock()
 		return sp.persistFailure
-	case sp.writing:
-		w := shareWaiter{upTo, make(chan error, 1)}
-		sp.waiters = append(sp.waiters, w)
-		sp.mu.Unlock()
-		select {
-		case err := <-w.done:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
+	w := shareWaiter{upTo, make(chan error, 1)}
+	sp.waiters = append(sp.waiters, w)
+	begin := !sp.writing
 	sp.writing = true
-	for len(sp.pending) > 0 && sp.persistFailure == nil {
+	sp.mu.Unlock()
+	if begin && !sp.s.background(sp.write) {
+		sp.fail(errNotAvailable) // closing
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// write keeps all updates that wait, and those that come meanwhile.
+func (sp *sharePartition) write() {
+	for {
+		sp.mu.Lock()
 		updates, last := sp.pending, sp.queued
 		sp.pending = nil
-		sp.mu.Unlock()
-		err := sp.s.states.update(sp.s.ctx, sp.key.state(), updates)
-		sp.mu.Lock()
-		if err == nil {
-			sp.kept = last
-			sp.postLocked()
-		} else {
-			sp.persistFailure = err
+		if len(updates) == 0 {
+			sp.writing = false
+			sp.mu.Unlock()
+			return
 		}
+		sp.mu.Unlock()
+		if err := sp.s.states.update(sp.s.ctx, sp.key.state(), updates); err != nil {
+			sp.fail(err)
+			return
+		}
+		sp.mu.Lock()
+		sp.kept = last
+		sp.postLocked()
 		sp.answerLocked()
+		sp.mu.Unlock()
 	}
-	sp.writing = false
-	err := sp.persistFailure
-	if sp.kept >= upTo {
-		err = nil
-	}
-	failed := sp.persistFailure != nil
+}
+
+// fail ends the writing: what is not kept will not be, and the partition is taken up anew.
+func (sp *sharePartition) fail(err error) {
+	sp.mu.Lock()
+	sp.writing, sp.persistFailure = false, err
+	sp.answerLocked()
 	sp.mu.Unlock()
-	if failed {
-		sp.s.dropPartition(sp)
-	}
-	return err
+	sp.s.dropPartition(sp)
 }
 
 // answerLocked tells those whose updates are kept, or will not be.
