@@ -139,9 +139,9 @@ func takePrefix(u *url.URL) (string, error) {
 }
 
 // wrap adds the place to an error and makes it match the sentinel that it stands for. What the SDKs put into their texts may be a whole request URL: its
-// query, where signatures are, is cut off.
+// query, where signatures are, is cut off. io.EOF itself is an end and no error; what only wraps it, a connection that was closed in place of an answer, is one.
 func (s *Store) wrap(verb, key string, err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
+	if err == nil || err == io.EOF {
 		return err
 	}
 	e := &storeError{text: verb + " " + s.place(key) + ": " + withoutQueries(err.Error()), err: err}

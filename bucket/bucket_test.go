@@ -93,6 +93,10 @@ func TestErrorsHaveNoQueries(t *testing.T) {
 	if !errors.Is(err, inner.Err) {
 		t.Error("the cause is lost")
 	}
+	closed := &url.Error{Op: "Get", URL: "https://a.blob.core.windows.net/c/k?sv=1&sig=secret", Err: io.EOF}
+	if err := s.wrap("opening", "k", closed); strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "opening mem://b/k: ") {
+		t.Errorf("a connection that was closed: %v", err)
+	}
 	for in, want := range map[string]string{
 		"": "", "no link? none": "no link? none", "what? http://h/?s=1": "what? http://h/?...", "a://b?c d://e?f": "a://b?... d://e?...", `"http://h/p?q=1"`: `"http://h/p?..."`, "x://": "x://",
 		"http://h/p?a=1&u=http://i/?s=2 end": "http://h/p?... end",

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -57,7 +56,7 @@ func (s *Store) Keys(ctx context.Context, prefix string) iter.Seq2[string, error
 		list := s.Bucket.List(&blob.ListOptions{Prefix: prefix})
 		for {
 			o, err := list.Next(ctx)
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF { // an error that wraps it is none of the list's end
 				return
 			}
 			if err != nil {

@@ -152,7 +152,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) {
 		if r.want > 0 {
 			return n, r.s.wrap("reading", r.key, io.ErrUnexpectedEOF)
 		}

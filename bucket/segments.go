@@ -57,7 +57,7 @@ func (m *Manager) ListPartitions(ctx context.Context) iter.Seq2[remotestorage.To
 		list := m.s.Bucket.List(&blob.ListOptions{Prefix: m.s.Prefix, Delimiter: "/"})
 		for {
 			o, err := list.Next(ctx)
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF { // an error that wraps it is none of the list's end
 				return
 			}
 			if err != nil {
@@ -87,7 +87,7 @@ func (m *Manager) objects(ctx context.Context, prefix string) iter.Seq2[listedOb
 		list := m.s.Bucket.List(&blob.ListOptions{Prefix: m.s.key(prefix)})
 		for {
 			o, err := list.Next(ctx)
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF { // an error that wraps it is none of the list's end
 				return
 			}
 			if err != nil {
