@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -18,37 +20,29 @@ func (b *Broker) handleAlterClientQuotas(_ context.Context, c *conn, req *kmsg.A
 	resp := kmsg.NewPtrAlterClientQuotasResponse()
 	allowed := b.allowedCluster(c, acl.AlterConfigs)
 	changes := make([]quotaChange, len(req.Entries))
-	times := make(map[quota.Entity]int)
+	named := make([]string, len(req.Entries))
+	times := make(map[string]int)
 	for i := range req.Entries {
 		changes[i] = quotaChangeOf(&req.Entries[i])
-		times[changes[i].entity]++
+		named[i] = entityText(req.Entries[i].Entity)
+		times[named[i]]++
 	}
-	answered := make(map[quota.Entity]bool)
 	for i := range changes {
-		ch := &changes[i]
 		if !allowed {
-			ch.err = &configError{errClusterAuthorization, clusterDenied}
-		} else if times[ch.entity] > 1 {
-			if ch.err = (&configError{errInvalidRequest, "the entity is in the request more than once"}); answered[ch.entity] {
-				continue // one answer
-			}
+			changes[i].err = &configError{errClusterAuthorization, clusterDenied}
+		} else if times[named[i]] > 1 {
+			changes[i].err = &configError{errInvalidRequest, "the entity is in the request more than once"}
 		}
-		answered[ch.entity] = true
 	}
 	if allowed && !req.ValidateOnly {
 		b.applyQuotas(c, changes)
 	}
-	clear(answered)
+	answered := make(map[string]bool)
 	for i := range changes {
-		if ch := &changes[i]; !answered[ch.entity] || !allowed {
-			answered[ch.entity] = true
+		if ch := &changes[i]; !answered[named[i]] || !allowed { // one answer for an entity
+			answered[named[i]] = true
 			out := kmsg.NewAlterClientQuotasResponseEntry()
-			seen := map[string]bool{}
-			for _, part := range req.Entries[i].Entity {
-				if seen[part.Type] {
-					continue
-				}
-				seen[part.Type] = true
+			for _, part := range lastOfEach(req.Entries[i].Entity) {
 				out.Entity = append(out.Entity, kmsg.AlterClientQuotasResponseEntryEntity{Type: part.Type, Name: part.Name})
 			}
 			out.ErrorCode, out.ErrorMessage = configCode(ch.err)
@@ -56,6 +50,32 @@ func (b *Broker) handleAlterClientQuotas(_ context.Context, c *conn, req *kmsg.A
 		}
 	}
 	return resp, nil
+}
+
+// lastOfEach are the parts of an entity that count: of several of one type the last. They are in the order of their types.
+func lastOfEach(parts []kmsg.AlterClientQuotasRequestEntryEntity) []kmsg.AlterClientQuotasRequestEntryEntity {
+	last := make(map[string]kmsg.AlterClientQuotasRequestEntryEntity, len(parts))
+	for _, part := range parts {
+		last[part.Type] = part
+	}
+	var out []kmsg.AlterClientQuotasRequestEntryEntity
+	for _, kind := range slices.Sorted(maps.Keys(last)) {
+		out = append(out, last[kind])
+	}
+	return out
+}
+
+// entityText tells entities apart, those too that there cannot be.
+func entityText(parts []kmsg.AlterClientQuotasRequestEntryEntity) string {
+	var b strings.Builder
+	for _, part := range lastOfEach(parts) {
+		fmt.Fprintf(&b, "%q=", part.Type)
+		if part.Name != nil {
+			fmt.Fprintf(&b, "%q", *part.Name)
+		}
+		b.WriteByte(';')
+	}
+	return b.String()
 }
 
 // quotaChange is what is to become of an entity's quotas.

@@ -21,18 +21,15 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, c *conn, req *
 	left := min(max(int(req.ResponsePartitionLimit), 1), maxDescribedPartitions)
 	fromTopic, fromPartition := "", int32(0)
 	names := b.describedNames(c, req)
-	if len(names) > 0 && names[0] == "" {
-		names = nil
-		for i := range req.Topics {
-			names = append(names, req.Topics[i].Topic)
-		}
-		return refusedTopicPartitions(names, errUnknown), nil // the whole request, as in Apache Kafka
-	}
+	// The whole request is refused then, and of each topic that it names it is said, as in Apache Kafka.
 	if at := req.Cursor; at != nil {
 		if at.Partition < 0 || len(req.Topics) > 0 && !slices.Contains(names, at.Topic) {
-			return refusedTopicPartitions(names, errInvalidRequest), nil // its cursor names no partition, or none of the topics that are asked for
+			return refusedTopicPartitions(req, errInvalidRequest), nil // its cursor names no partition, or none of the topics that are asked for
 		}
 		fromTopic, fromPartition = at.Topic, at.Partition
+	}
+	if len(names) > 0 && names[0] == "" {
+		return refusedTopicPartitions(req, errUnknown), nil
 	}
 	var denied []kmsg.DescribeTopicPartitionsResponseTopic
 	defer func() { resp.Topics = append(resp.Topics, denied...) }()
@@ -74,11 +71,11 @@ func (b *Broker) handleDescribeTopicPartitions(_ context.Context, c *conn, req *
 	return resp, nil
 }
 
-func refusedTopicPartitions(names []string, code int16) kmsg.Response {
+func refusedTopicPartitions(req *kmsg.DescribeTopicPartitionsRequest, code int16) kmsg.Response {
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
-	for _, name := range names {
+	for i := range req.Topics {
 		out := kmsg.NewDescribeTopicPartitionsResponseTopic()
-		out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(name), code, noOperations
+		out.Topic, out.ErrorCode, out.AuthorizedOperations = kmsg.StringPtr(req.Topics[i].Topic), code, noOperations
 		resp.Topics = append(resp.Topics, out)
 	}
 	return resp
