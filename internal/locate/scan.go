@@ -16,7 +16,9 @@ import (
 // batchStream walks the batches of a segment's log from one position on, in one ranged GET that is given up as soon as enough was seen.
 type batchStream struct {
 	body     io.ReadCloser
+	ending   *ending
 	buf      *bufio.Reader
+	end      int64 // what was asked for ends there
 	position int64 // of the batch that header was read of, or of the next one
 	rest     int64 // bytes of that batch that were not read yet
 	read     int64
@@ -28,26 +30,41 @@ func (r *Resolver) stream(ctx context.Context, m *remotestorage.RemoteLogSegment
 	if err != nil {
 		return nil, fmt.Errorf("scanning %s from %d: %w", objectName(m, segment.LogSuffix), start, err)
 	}
-	return &batchStream{body: body, buf: bufio.NewReaderSize(body, 32<<10), position: start}, nil
+	e := &ending{r: body}
+	return &batchStream{body: body, ending: e, buf: bufio.NewReaderSize(e, 32<<10), position: start, end: end}, nil
+}
+
+// ending remembers how a body ended, if it was not by its end.
+type ending struct {
+	r   io.Reader
+	err error
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if err != nil && err != io.EOF {
+		e.err = err
+	}
+	return n, err
 }
 
 func (s *batchStream) Close() error { return s.body.Close() }
 
-// next reads the next batch's header; io.EOF at the end, also where the last batch is cut off.
+// next reads the next batch's header; io.EOF at the end, also where the last batch is cut off. A body that was given up before its end is another error: what lies behind was not seen.
 func (s *batchStream) next() (batch.Header, error) {
 	if s.rest > 0 {
 		n, err := io.CopyN(io.Discard, s.buf, s.rest)
 		s.read += n
 		s.position += n
 		if err != nil {
-			return batch.Header{}, eof(err)
+			return batch.Header{}, s.eof(err)
 		}
 		s.rest = 0
 	}
 	n, err := io.ReadFull(s.buf, s.head[:])
 	s.read += int64(n)
 	if err != nil {
-		return batch.Header{}, eof(err)
+		return batch.Header{}, s.eof(err)
 	}
 	h, err := batch.ParseHeader(s.head[:])
 	if err != nil {
@@ -73,15 +90,21 @@ func (s *batchStream) payload(h *batch.Header, limit int64) ([]byte, error) {
 	s.rest = 0
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, s.eof(err)
 	case short:
 		return nil, batch.ErrShort
 	}
 	return b, batch.CheckCRC(h, s.head[:], b)
 }
 
+// errBroken: the store gave a body up, or its connection broke.
+var errBroken = fmt.Errorf("the bytes stopped before their end: %w", remote.ErrUnavailable)
+
 // eof makes one error of the ways in which an object can end.
-func eof(err error) error {
+func (s *batchStream) eof(err error) error {
+	if s.ending.err != nil {
+		return fmt.Errorf("%w: %w", errBroken, s.ending.err)
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
 	}
@@ -106,7 +129,7 @@ func (r *Resolver) scanTo(ctx context.Context, m *remotestorage.RemoteLogSegment
 	for {
 		h, err := s.next()
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // the reader goes on from there, and finds out about the rest
 			return last, nil
 		case errors.Is(err, batch.ErrCorrupt), errors.Is(err, batch.ErrMagic):
 			return 0, nil // the index points into the middle of a batch, or the log is damaged: the reader begins at the beginning, and says what it finds

@@ -86,8 +86,20 @@ func (r *Resolver) offsetBefore(ctx context.Context, m *remotestorage.RemoteLogS
 	return offset, nil
 }
 
+// scanTries is how often a scan begins whose bytes stop before their end.
+const scanTries = 3
+
 // scanRecords gives the first record at or after from that is wanted. Batches whose largest timestamp is below atLeast are not looked into.
 func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wanted func(timed) bool, atLeast int64) (found timed, ok bool, err error) {
+	for try := 1; ; try++ {
+		found, ok, err = r.scanOnce(ctx, h, from, wanted, atLeast)
+		if !errors.Is(err, errBroken) || try == scanTries || ctx.Err() != nil {
+			return found, ok, err
+		}
+	}
+}
+
+func (r *Resolver) scanOnce(ctx context.Context, h holding, from int64, wanted func(timed) bool, atLeast int64) (found timed, ok bool, err error) {
 	start, end, err := r.positions(ctx, &h.m, from, h.last)
 	if err != nil {
 		return timed{}, false, err
@@ -104,7 +116,11 @@ func (r *Resolver) scanRecords(ctx context.Context, h holding, from int64, wante
 	defer dec.Close()
 	for {
 		b, err := s.next()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF {
+			if s.position < s.end { // what is missing may hold the record
+				err = fmt.Errorf("it ends at %d and not at %d: %w", s.position, s.end, batch.ErrShort)
+				return timed{}, false, searchError(&h.m, from, err)
+			}
 			return timed{}, false, nil
 		}
 		if err != nil {
