@@ -125,7 +125,14 @@ func (b *Broker) handleListOffsets(ctx context.Context, c *conn, req *kmsg.ListO
 				b.listOffset(ctx, req, p, in, out)
 				continue
 			}
-			g.Go(func() error { b.listOffset(ctx, req, p, in, out); return nil })
+			g.Go(func() error {
+				if ctx.Err() != nil { // local lookups are not cut off, but no more are begun
+					out.ErrorCode = errStorage
+					return nil
+				}
+				b.listOffset(ctx, req, p, in, out)
+				return nil
+			})
 		}
 	}
 	err := g.Wait()
@@ -264,31 +271,33 @@ func (b *Broker) searchTimestamp(ctx context.Context, p *partition, ts int64) (t
 	return found, ok, err
 }
 
+// maxTimestamp looks at the local log first: a segment that leaves it after that has been in the remote tier since before that is looked at. The other way round
+// neither look would see it.
 func (b *Broker) maxTimestamp(ctx context.Context, p *partition) (timed, error) {
-	best := nothingFound
 	if b.historyLost(p) {
-		return best, errNoStore
+		return nothingFound, errNoStore
 	}
-	if b.remote != nil && b.remote.knows(p) {
-		var found timed
-		var ok bool
-		err := whileStartMoves(p, func() (err error) {
-			found.Offset, found.Timestamp, found.Epoch, ok, err = b.remote.resolver.MaxTimestamp(ctx, p.tp, view{p.log})
-			return err
-		})
-		if err != nil {
-			return best, err
-		}
-		if ok {
-			best = found
-		}
-	}
+	best := nothingFound
 	offset, ts, epoch, ok, err := p.log.MaxTimestamp()
 	if err != nil {
-		return best, err
+		return nothingFound, err
 	}
-	if ok && ts > best.Timestamp {
+	if ok {
 		best = timed{Offset: offset, Timestamp: ts, Epoch: epoch}
+	}
+	if b.remote == nil || !b.remote.knows(p) {
+		return best, nil
+	}
+	var found timed
+	err = whileStartMoves(p, func() (err error) {
+		found.Offset, found.Timestamp, found.Epoch, ok, err = b.remote.resolver.MaxTimestamp(ctx, p.tp, view{p.log})
+		return err
+	})
+	if err != nil {
+		return nothingFound, err
+	}
+	if ok && found.Timestamp >= best.Timestamp { // of several the first counts
+		best = found
 	}
 	return best, nil
 }

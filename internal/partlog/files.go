@@ -17,6 +17,7 @@ type Files struct {
 	max     int
 	buffers buffers
 	coders  coders
+	lookups chan struct{} // see maxLookups
 
 	mu      sync.Mutex
 	open    map[string]*handle
@@ -27,7 +28,7 @@ type Files struct {
 
 // NewFiles keeps up to max files open.
 func NewFiles(max int) *Files {
-	return &Files{max: max, coders: newCoders(), open: map[string]*handle{}, idle: list.New(), writers: list.New()}
+	return &Files{max: max, coders: newCoders(), lookups: make(chan struct{}, maxLookups), open: map[string]*handle{}, idle: list.New(), writers: list.New()}
 }
 
 // maxReaders: more files that wait for a reader than this gain nothing.

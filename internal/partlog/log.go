@@ -12,7 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rewind-kafka/rewind/internal/atomicfile"
-	"github.com/rewind-kafka/rewind/internal/codec"
 	"github.com/rewind-kafka/rewind/internal/epoch"
 	"github.com/rewind-kafka/rewind/internal/producerstate"
 	"github.com/rewind-kafka/rewind/internal/segment"
@@ -82,10 +81,6 @@ type Log struct {
 		highestRemote int64 // last offset that is in the remote tier, -1: none
 		err           error // what broke the log for good
 		closed        bool
-	}
-	decoder struct {
-		sync.Mutex
-		codec.Decoder
 	}
 }
 
@@ -226,9 +221,6 @@ func (l *Log) shut() error {
 	l.state.Unlock()
 	l.commit.wakeAll()
 	l.wakers.wake()
-	l.decoder.Lock()
-	l.decoder.Close()
-	l.decoder.Unlock()
 	var errs []error
 	for _, s := range l.segments() {
 		if h := s.hot.Load(); h != nil {

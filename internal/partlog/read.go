@@ -24,6 +24,7 @@ type view struct {
 	logStart, localStart       int64
 	logEnd, lastStable, active int64
 	activeSize                 int64
+	decompress                 bool // a lookup may
 }
 
 func (l *Log) view() (view, error) {

@@ -8,11 +8,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/codec"
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
 
-// errFound ends a walk over records early.
-var errFound = errors.New("found")
+// maxLookups bounds how many batches lookups hold decompressed at once, of all logs that share one Files: one may be of maxDecoded bytes, and its decoder have a window as large.
+const maxLookups = 2
+
+var (
+	// errFound ends a walk over records early.
+	errFound = errors.New("found")
+	// errCompressed: a batch would have to be decompressed, which the lookup may not yet.
+	errCompressed = errors.New("a lookup comes to a compressed batch")
+)
 
 // stamped is a record found by its timestamp.
 type stamped struct {
@@ -39,7 +47,7 @@ func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, leaderEpoch
 			if err != nil {
 				offset = s.base // a damaged index costs time only
 			}
-			f, ok, err := l.scanForTimestamp(s, max(offset, v.localStart), ts, v.localStart)
+			f, ok, err := l.scanForTimestamp(v, s, max(offset, v.localStart), ts)
 			if ok || err != nil {
 				return f, ok, err
 			}
@@ -69,12 +77,23 @@ func (l *Log) MaxTimestamp() (offset, timestamp int64, leaderEpoch int32, ok boo
 		if err != nil {
 			from = s.base
 		}
-		return l.scanForTimestamp(s, max(from, v.localStart), best, v.localStart)
+		return l.scanForTimestamp(v, s, max(from, v.localStart), best)
 	})
 }
 
-// findRecord runs find on the log as it is; a segment that retention takes meanwhile makes it look again.
+// findRecord runs find on the log as it is, and once more with the right to decompress where that is needed.
 func (l *Log) findRecord(find func(v *view) (stamped, bool, error)) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	offset, timestamp, leaderEpoch, ok, err = l.findAs(false, find)
+	if !errors.Is(err, errCompressed) {
+		return offset, timestamp, leaderEpoch, ok, err
+	}
+	l.files.lookups <- struct{}{} // with no lock held: who waits for the lookups of other logs holds up nobody in this one
+	defer func() { <-l.files.lookups }()
+	return l.findAs(true, find)
+}
+
+// findAs runs find on the log as it is; a segment that retention takes meanwhile makes it look again.
+func (l *Log) findAs(decompress bool, find func(v *view) (stamped, bool, error)) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
 	l.swapMu.RLock()
 	defer l.swapMu.RUnlock()
 	for attempt := 0; ; attempt++ {
@@ -82,6 +101,7 @@ func (l *Log) findRecord(find func(v *view) (stamped, bool, error)) (offset, tim
 		if err != nil {
 			return -1, -1, -1, false, err
 		}
+		v.decompress = decompress
 		f, ok, err := find(&v)
 		if errors.Is(err, fs.ErrNotExist) && attempt < 3 {
 			continue
@@ -131,9 +151,9 @@ func (l *Log) segmentMaxTimestamp(s *seg) (int64, error) {
 	return l.largestTimestamp(s)
 }
 
-// scanForTimestamp looks through the records of one segment from offset on for the first one at or after ts that is not below atLeast. It looks at all that there is
+// scanForTimestamp looks through the records of one segment from offset on for the first one at or after ts that is not below the local start. It looks at all that there is
 // by now: the timestamp may be of a record that was appended after the caller had its view.
-func (l *Log) scanForTimestamp(s *seg, offset, ts, atLeast int64) (found stamped, ok bool, err error) {
+func (l *Log) scanForTimestamp(v *view, s *seg, offset, ts int64) (found stamped, ok bool, err error) {
 	size := s.size.Load()
 	from, err := l.lookup(s, offset)
 	if err != nil {
@@ -142,10 +162,10 @@ func (l *Log) scanForTimestamp(s *seg, offset, ts, atLeast int64) (found stamped
 	err = l.withFile(s.logPath, func(f vfs.File) error {
 		var inner error
 		_, err := segment.ScanHeaders(f, from, size, make([]byte, scanBytes), func(h batch.Header, pos int64) bool {
-			if h.NumRecords == 0 || h.MaxTimestamp < ts || h.LastOffset() < max(offset, atLeast) {
+			if h.NumRecords == 0 || h.MaxTimestamp < ts || h.LastOffset() < max(offset, v.localStart) {
 				return true
 			}
-			found, ok, inner = l.searchBatch(f, &h, pos, ts, atLeast)
+			found, ok, inner = l.searchBatch(v, f, &h, pos, ts)
 			return !ok && inner == nil
 		})
 		return errors.Join(err, inner)
@@ -154,9 +174,13 @@ func (l *Log) scanForTimestamp(s *seg, offset, ts, atLeast int64) (found stamped
 }
 
 // searchBatch opens one batch and looks at its records.
-func (l *Log) searchBatch(f vfs.File, h *batch.Header, pos, ts, atLeast int64) (found stamped, ok bool, err error) {
+func (l *Log) searchBatch(v *view, f vfs.File, h *batch.Header, pos, ts int64) (found stamped, ok bool, err error) {
+	atLeast := v.localStart
 	if h.IsLogAppendTime() {
 		return stamped{offset: max(h.BaseOffset, atLeast), timestamp: h.MaxTimestamp, leaderEpoch: h.LeaderEpoch}, true, nil
+	}
+	if h.Codec() != codec.None && !v.decompress {
+		return found, false, errCompressed
 	}
 	buf := l.files.buffers.get(h.Size())
 	defer buf.release()
@@ -165,11 +189,10 @@ func (l *Log) searchBatch(f vfs.File, h *batch.Header, pos, ts, atLeast int64) (
 		return found, false, err
 	}
 	c := l.config.Load()
-	payload, done, err := l.decode(h, batch.Payload(raw), c)
+	payload, err := decode(h, batch.Payload(raw), c)
 	if err != nil {
 		return found, false, fmt.Errorf("opening the batch at offset %d: %w", h.BaseOffset, err)
 	}
-	defer done()
 	err = batch.EachRecord(payload, h.NumRecords, func(r *batch.Record) error {
 		if err := c.checkSize(h, r); err != nil {
 			return err

@@ -211,24 +211,18 @@ func (b *checked) parseMarker(raw []byte) error {
 	return nil
 }
 
-// decode decompresses the records of a batch of one of our segments. What it gives is good until done is called. What it grows to is bounded, by the topic's
-// bound for records too.
-func (l *Log) decode(h *batch.Header, payload []byte, c *Config) (records []byte, done func(), err error) {
-	if h.Codec() == codec.None {
-		return payload, nop, nil
-	}
+// decode decompresses the records of a batch of one of our segments. What it grows to is bounded, by the topic's bound for records too. Nothing of it is kept: a decoder's window may
+// be as large as the batch, and there are many logs.
+func decode(h *batch.Header, payload []byte, c *Config) (records []byte, err error) {
 	limit := int64(maxDecoded)
 	if c.MaxRecordBytes > 0 {
 		limit = c.openedLimit(h)
 	}
-	l.decoder.Lock()
-	defer l.decoder.Unlock()
-	records, err = l.decoder.Decode(nil, h.Codec(), payload, int(limit))
+	var d codec.Decoder
+	defer d.Close()
+	records, err = d.Decode(nil, h.Codec(), payload, int(limit))
 	if errors.Is(err, codec.ErrTooLarge) && limit < maxOpened {
 		err = fmt.Errorf("%w: %w", ErrInvalidRecord, err)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return records, nop, nil
+	return records, err
 }
