@@ -12,9 +12,10 @@ import (
 type answering struct {
 	c     *Conn
 	req   wire.RequestHeader
-	frame []byte
+	frame []byte // nil once upstream was asked
 	slot  *slot
-	began func() // to be called when nothing of the request is needed any more: the answer is about to be written. The requests behind wait for it, also while upstream is asked.
+	done  func() // to be called when nothing of the request is needed any more; may be called again
+	began func() // to be called when the answer is about to be written. The requests behind wait for it, also while upstream is asked.
 }
 
 // begin has the handler answer the request. What may block goes on in a goroutine; what is asked of upstream, or sent there, leaves from here.
@@ -52,7 +53,7 @@ func (a *answering) give(ans Answer, err error) error {
 		ans, err = ans.Later(a.c.ctx)
 	}
 	switch {
-	case errors.Is(err, ErrForward):
+	case errors.Is(err, ErrForward) && a.frame != nil:
 		defer a.began()
 		return a.c.forwardFrame(a.req, a.frame, a.slot)
 	case err != nil:
@@ -63,16 +64,21 @@ func (a *answering) give(ans Answer, err error) error {
 	return a.c.respondOwn(a.slot, ans, a.began)
 }
 
-// ask sends a request of the answer's. The client does not authenticate now: its requests behind this one wait.
+// ask sends a request of the answer's. The client does not authenticate now: its requests behind this one wait. Of the client's request nothing is kept meanwhile: upstream may take as
+// long as the client lets it.
 func (a *answering) ask(ans Answer) error {
 	c := a.c
-	o := &own{req: ans.Ask, then: ans.Then, whose: a}
+	o := &own{then: ans.Then, whose: a}
 	c.mu.Lock()
 	c.asking = o
 	clientID := c.clientID
 	c.mu.Unlock()
+	frame := wire.AppendRequest(nil, ans.Ask, 0, clientID)
+	a.frame, a.req.Body = nil, nil
+	defer a.done()
 	return c.inTurn(&pending{own: o}, func(correlationID int32) error {
-		return c.writeUpstream(wire.AppendRequest(nil, o.req, correlationID, clientID))
+		putRequestCorrelationID(frame, correlationID)
+		return c.writeUpstream(frame)
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -15,6 +17,9 @@ var ErrHeld = errors.New("no memory for a frame that is to be kept whole")
 const (
 	// heldPatience is how long a connection waits for room: longer than any fetch is held, so that only frames whose owners do not go on are waited for in vain.
 	heldPatience = 30 * time.Second
+	// sendPatience is how long a client may take to send a frame for whose room others wait: two that announce large ones, whoever they are, could keep all others waiting for good.
+	sendPatience = 10 * time.Second
+	sendLookAt   = time.Second // every so often from then on
 	// heldFree are frames that take no more than a connection's own buffer does, and are not counted.
 	heldFree = smallBuffer
 )
@@ -26,6 +31,7 @@ type Held struct {
 	half                int64
 	requests, responses *semaphore.Weighted
 	met                 func(what string)
+	waiting             atomic.Int64 // requests, for room
 }
 
 // NewHeld makes one of so many bytes. met, if not nil, is called when a frame has to wait; what is "requests" or "responses".
@@ -44,6 +50,36 @@ func (h *Held) request(ctx context.Context, size int) (give func(), err error) {
 	return h.take(ctx, h.requests, "requests", size)
 }
 
+// hurry has late called, once, if a request that has its room takes longer than sendPatience to come and others wait for room. stop says that it is there.
+func (h *Held) hurry(size int, late func()) (stop func()) {
+	if h == nil || size <= heldFree {
+		return func() {}
+	}
+	var mu sync.Mutex
+	var timer *time.Timer
+	stopped := false
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(sendPatience, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case stopped:
+		case h.waiting.Load() > 0:
+			stopped = true
+			late()
+		default:
+			timer.Reset(sendLookAt)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
 func (h *Held) response(ctx context.Context, size int) (give func(), err error) {
 	if h == nil {
 		return func() {}, nil
@@ -59,6 +95,10 @@ func (h *Held) take(ctx context.Context, s *semaphore.Weighted, what string, siz
 	n := min(int64(size), h.half)
 	if !s.TryAcquire(n) {
 		h.met(what)
+		if s == h.requests {
+			h.waiting.Add(1)
+			defer h.waiting.Add(-1)
+		}
 		limited, cancel := context.WithTimeout(ctx, heldPatience)
 		defer cancel()
 		if err := s.Acquire(limited, n); err != nil {

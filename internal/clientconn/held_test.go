@@ -3,10 +3,13 @@ package clientconn
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
@@ -123,5 +126,80 @@ func TestHeldForTooLong(t *testing.T) {
 			t.Fatal(err)
 		}
 		give()
+	})
+}
+
+// A client that announces a large request and is slow to send it does not keep others from theirs for long; where nobody waits it may take its time.
+func TestSlowToSendWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := NewHeld(200<<10, nil)
+		h := handlerFuncs{wants: wantsFetch, answer: func(_ context.Context, q wire.RequestHeader) (Answer, error) {
+			return Answer{Frame: ownFrame(q.CorrelationID, "done")}, nil
+		}}
+		slow, quick := rigOver(t, pipePair, h, Options{Held: held}), rigOver(t, pipePair, h, Options{Held: held})
+		body := make([]byte, 90<<10)
+		frame := wire.AppendRequest(nil, &kmsg.FetchRequest{Version: 11}, 1, nil)
+		frame = append(frame, body...)
+		binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+		write := func(b []byte) {
+			t.Helper()
+			if _, err := slow.client.Write(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A byte now and then: it never has been idle for long.
+		write(frame[:5000])
+		for i := range 100 {
+			time.Sleep(5 * time.Second)
+			write(frame[5000+i : 5001+i])
+		}
+		began := time.Now()
+		quick.send(1, 11, 2, body)
+		quick.expect(2, "done")
+		if waited := time.Since(began); waited > 2*time.Second {
+			t.Errorf("the other has waited for %v", waited)
+		}
+		if err := <-slow.done; !errors.Is(err, ErrHeld) {
+			t.Errorf("the slow one ends with %v", err)
+		}
+		// Alone, it is let.
+		slow = rigOver(t, pipePair, h, Options{Held: held})
+		write(frame[:5000])
+		time.Sleep(time.Hour)
+		write(frame[5000:])
+		slow.expect(1, "done")
+		slow.conn.Close()
+		quick.conn.Close()
+		<-slow.done
+		<-quick.done
+	})
+}
+
+// A request of which upstream was asked holds no room while that takes its time, however often it is asked. It is not to be forwarded any more.
+func TestNothingIsHeldWhileUpstreamIsAsked(t *testing.T) {
+	inAllWays(t, func(t *testing.T, handler func(func(wire.RequestHeader) (Answer, error)) Handler) {
+		held := NewHeld(200<<10, nil)
+		r := newRig(t, handler(func(wire.RequestHeader) (Answer, error) {
+			again := func(*Incoming, error) (Answer, error) {
+				return Answer{Ask: kmsg.NewPtrMetadataRequest(), Then: func(*Incoming, error) (Answer, error) {
+					return Answer{Later: func(context.Context) (Answer, error) { return Answer{}, ErrForward }}, nil
+				}}, nil
+			}
+			return Answer{Ask: kmsg.NewPtrMetadataRequest(), Then: again}, nil
+		}), Options{Held: held})
+		r.send(1, 11, 1, make([]byte, 90<<10))
+		for range 2 {
+			q := r.arrived()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if err := held.requests.Acquire(ctx, held.half); err != nil {
+				t.Fatal("room is held while upstream is asked")
+			}
+			cancel()
+			held.requests.Release(held.half)
+			r.answer(q.CorrelationID, nil)
+		}
+		if err := <-r.done; !errors.Is(err, ErrForward) {
+			t.Errorf("it ends with %v", err)
+		}
 	})
 }

@@ -200,7 +200,11 @@ func (r *requestReader) whole(size int) error {
 		}
 	}()
 	r.c.fromClient.sips = false
+	there := r.c.opts.Held.hurry(size, func() {
+		r.c.end(fmt.Errorf("reading from the client: %w: a request of %d bytes has not come within %v, and others wait for its room", ErrHeld, size, sendPatience))
+	})
 	frame, err := wire.ReadFrame(r.br, r.c.opts.MaxRequestBytes, nil)
+	there()
 	if err != nil {
 		return midFrame(err)
 	}
@@ -222,7 +226,8 @@ func (r *requestReader) whole(size int) error {
 	}
 	began := make(chan struct{})
 	r.answering, kept = began, true
-	return (&answering{r.c, q.RequestHeader, frame, s, sync.OnceFunc(func() {
+	give = sync.OnceFunc(give)
+	return (&answering{r.c, q.RequestHeader, frame, s, give, sync.OnceFunc(func() {
 		give()
 		close(began)
 	})}).begin(r.h)

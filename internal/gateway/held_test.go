@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -17,7 +19,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
-// All connections share the memory for frames that are kept whole; who meets the bound waits, and it is told.
+// All connections share the memory for frames that are kept whole; who meets the bound waits, and it is told. A fetch that lies with the broker, for however long, takes none of it.
 func TestFramesAreHeldTogether(t *testing.T) {
 	let := make(chan struct{})
 	arrived := make(chan struct{}, 10)
@@ -42,15 +44,39 @@ func TestFramesAreHeldTogether(t *testing.T) {
 		topic.Partitions = append(topic.Partitions, p)
 	}
 	fetch.Topics = append(fetch.Topics, topic)
+	met := func() float64 { return testutil.ToFloat64(g.metrics.limits.WithLabelValues("held-requests")) }
 	var running sync.WaitGroup
 	for range 3 {
 		running.Go(func() { exchange(t, g.Addr().String(), fetch) })
+		<-arrived
 	}
-	<-arrived
-	met := func() float64 { return testutil.ToFloat64(g.metrics.limits.WithLabelValues("held-requests")) }
-	eventually(t, "two to wait", func() bool { return met() == 2 })
+	// One that is still being sent. What lies with the broker may have had its room for another moment.
+	was := met()
+	slow, err := net.Dial("tcp", g.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	frame := wire.AppendRequest(nil, fetch, 4711, nil)
+	if _, err := slow.Write(frame[:len(frame)/2]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its room to be taken", func() bool {
+		running.Go(func() { exchange(t, g.Addr().String(), fetch) })
+		select {
+		case <-arrived: // it came first
+			return false
+		case <-time.After(200 * time.Millisecond):
+			return met() > was
+		}
+	})
+	running.Go(func() { exchange(t, g.Addr().String(), fetch) })
+	eventually(t, "two to wait", func() bool { return met() >= was+2 })
 	if len(arrived) > 0 {
 		t.Error("more is held than may be")
+	}
+	if _, err := slow.Write(frame[len(frame)/2:]); err != nil {
+		t.Fatal(err)
 	}
 	close(let)
 	running.Wait()
