@@ -25,6 +25,9 @@ type coordinator struct {
 	timers timers
 	// sweep is when the states are swept next.
 	sweep time.Time
+	// again is when the log is read again that could not be read, and pause how long it is left alone before the next time.
+	again time.Time
+	pause time.Duration
 	// skipped are the records of an unknown kind that were met while loading, and the first one's error.
 	skipped      int
 	firstSkipped error
@@ -38,6 +41,12 @@ const (
 
 // queuedEvents bounds the commands that wait for a coordinator; whoever sends the next one waits as well.
 const queuedEvents = 128
+
+// How long a log is left alone that could not be read: mostly what it wants is a descriptor, or memory. One that is damaged is not to be read all the time.
+const (
+	firstReadPause = 5 * time.Second
+	lastReadPause  = 5 * time.Minute
+)
 
 // timeoutRetry is after how long an id is looked at again of which something could not be written, if its time has come: the disk may have room by then.
 const timeoutRetry = 5 * time.Second
@@ -74,8 +83,7 @@ func (c *coordinator) do(ctx context.Context, fn func()) error {
 	}
 }
 
-// doRead is do for what changes the state unasked: fn is not run if the state could not be read. Half of one tells what was true once, and what is written then is true
-// from then on.
+// doRead is do for what changes the state unasked: fn is not run if the state could not be read.
 func (c *coordinator) doRead(ctx context.Context, fn func()) error {
 	return c.do(ctx, func() {
 		if c.ready() == nil {
@@ -100,15 +108,7 @@ func (c *coordinator) wait(ctx context.Context, fn func()) error {
 
 // run reads the states, then serves them until the coordinators are closed.
 func (c *coordinator) run(s states) {
-	if err := c.load(s); err != nil {
-		if c.ctx.Err() == nil {
-			c.logger.Error("reading the state of a coordinator; what belongs to this partition stays unavailable", "topic", c.topic.name, "partition", c.number, "err", err)
-		}
-		c.state.Store(coordinatorFailed)
-	} else {
-		c.state.Store(coordinatorReady)
-	}
-	c.sweep = c.now().Add(c.topic.sweep(c.config()))
+	c.begin(s)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -124,7 +124,29 @@ func (c *coordinator) run(s states) {
 	}
 }
 
+// begin reads the states, and sees to it that they are read again if they cannot be.
+func (c *coordinator) begin(s states) {
+	err := c.load(s)
+	now := c.now()
+	c.sweep = now.Add(c.topic.sweep(c.config()))
+	if err == nil {
+		c.state.Store(coordinatorReady)
+		return
+	}
+	c.state.Store(coordinatorFailed)
+	s.reset()
+	c.skipped, c.firstSkipped = 0, nil
+	c.pause = min(max(2*c.pause, firstReadPause), lastReadPause)
+	c.again = now.Add(c.pause)
+	if c.ctx.Err() == nil {
+		c.logger.Error("reading the state of a coordinator; what belongs to this partition is unavailable, and it is tried again", "topic", c.topic.name, "partition", c.number, "err", err)
+	}
+}
+
 func (c *coordinator) nextDue() time.Time {
+	if c.state.Load() == coordinatorFailed {
+		return c.again
+	}
 	if at, ok := c.timers.next(); ok && at.Before(c.sweep) {
 		return at
 	}
@@ -133,6 +155,12 @@ func (c *coordinator) nextDue() time.Time {
 
 func (c *coordinator) tick(s states) {
 	now := c.now()
+	if c.state.Load() == coordinatorFailed {
+		if !c.again.After(now) {
+			c.begin(s)
+		}
+		return
+	}
 	for _, id := range c.timers.due(now) {
 		s.timeout(id)
 	}
@@ -140,9 +168,7 @@ func (c *coordinator) tick(s states) {
 		return
 	}
 	c.sweep = now.Add(c.topic.sweep(c.config()))
-	if c.ready() == nil { // see doRead
-		s.sweep()
-	}
+	s.sweep()
 }
 
 // load replays the log.

@@ -23,12 +23,12 @@ import (
 // unreadableLog is a memoryLog of which only what comes before an offset can be read.
 type unreadableLog struct {
 	memoryLog
-	from    int64
+	from    atomic.Int64
 	deleted atomic.Int64
 }
 
 func (l *unreadableLog) Read(offset int64, _ int, upTo int64, whole bool) (partlog.Data, error) {
-	if offset >= l.from {
+	if offset >= l.from.Load() {
 		return partlog.Data{}, errors.New("input/output error")
 	}
 	return l.memoryLog.Read(offset, 1, upTo, whole)
@@ -41,18 +41,20 @@ func (l *unreadableLog) DeleteRecords(offset int64) (int64, error) {
 
 // unreadable is what a log holds, of which all but the first batches can be read no more.
 func unreadable(of *memoryLog, from int64) *unreadableLog {
-	return &unreadableLog{memoryLog: memoryLog{bytes: bytes.Clone(of.bytes), end: of.end}, from: from}
+	l := &unreadableLog{memoryLog: memoryLog{bytes: bytes.Clone(of.bytes), end: of.end}}
+	l.from.Store(from)
+	return l
 }
 
 // TestHalfAStateIsLeftAlone: where the log of a coordinator can be read only in part, what was read says what was true once. However long the node runs on, nothing is
-// expired by it, and nothing deleted from the log: it would be gone after the next start, which may be able to read all.
+// expired by it, and nothing deleted from the log: it would be gone when all can be read, which is tried again until it can.
 func TestHalfAStateIsLeftAlone(t *testing.T) {
 	const long = 30 * 24 * time.Hour
 	topicID := [16]byte{1}
 	for _, c := range []struct {
 		what string
 		fill func(t *testing.T, log *memoryLog)
-		run  func(t *testing.T, log *unreadableLog)
+		run  func(t *testing.T, log *unreadableLog, mend func())
 	}{
 		{"offsets", func(t *testing.T, log *memoryLog) {
 			s := serviceOn(t, log)
@@ -64,22 +66,29 @@ func TestHalfAStateIsLeftAlone(t *testing.T) {
 				time.Sleep(24 * time.Hour)
 			}
 			s.close()
-		}, func(t *testing.T, log *unreadableLog) {
+		}, func(t *testing.T, log *unreadableLog, mend func()) {
 			s := serviceOn(t, log)
 			time.Sleep(long)
 			synctest.Wait()
 			s.topicDeleted("t")
-			synctest.Wait()
+			mend()
+			if got := s.offsetOf(t, "g"); got != 1 {
+				t.Errorf("read again, the offset is %d, want 1", got)
+			}
 			s.close()
 		}},
 		{"transactions", func(t *testing.T, log *memoryLog) {
 			s := txnServiceOn(t, &marks{failed: map[txn.TopicPartition]error{}}, log)
 			s.begin(t, "id", s.init(t, "id"), tp("t", 0))
 			s.close()
-		}, func(t *testing.T, log *unreadableLog) {
-			s := txnServiceOn(t, &marks{failed: map[txn.TopicPartition]error{}}, log)
+		}, func(t *testing.T, log *unreadableLog, mend func()) {
+			m := &marks{failed: map[txn.TopicPartition]error{}}
+			s := txnServiceOn(t, m, log)
 			time.Sleep(long)
-			synctest.Wait()
+			mend()
+			if got := m.take(); s.stateOf(t, "id") != txn.CompleteAbort || len(got) != 1 {
+				t.Errorf("read again, it is %s, with markers %v", s.stateOf(t, "id"), got)
+			}
 			s.close()
 		}},
 		{"states of share groups", func(t *testing.T, log *memoryLog) {
@@ -90,12 +99,17 @@ func TestHalfAStateIsLeftAlone(t *testing.T) {
 				}
 			}
 			s.close()
-		}, func(_ *testing.T, log *unreadableLog) {
+		}, func(t *testing.T, log *unreadableLog, mend func()) {
 			s := shareStatesOn(log)
 			time.Sleep(long)
 			synctest.Wait()
 			s.topicDeleted(topicID)
-			synctest.Wait()
+			mend()
+			for i := range int32(2) {
+				if st, ok, err := s.look(context.Background(), sharestate.Key{Group: "g", TopicID: topicID, Partition: i}); st.Start != 5 || !ok || err != nil {
+					t.Errorf("read again, state %d is %+v, %v, %v", i, st, ok, err)
+				}
+			}
 			s.close()
 		}},
 	} {
@@ -105,13 +119,18 @@ func TestHalfAStateIsLeftAlone(t *testing.T) {
 					whole := &memoryLog{}
 					c.fill(t, whole)
 					log := unreadable(whole, from)
-					c.run(t, log)
-					if !bytes.Equal(log.bytes, whole.bytes) {
-						t.Errorf("something was written: %d bytes, then %d", len(whole.bytes), len(log.bytes))
-					}
-					if n := log.deleted.Load(); n != 0 {
-						t.Errorf("the log was deleted up to %d", n)
-					}
+					c.run(t, log, func() {
+						synctest.Wait()
+						if !bytes.Equal(log.bytes, whole.bytes) {
+							t.Errorf("something was written: %d bytes, then %d", len(whole.bytes), len(log.bytes))
+						}
+						if n := log.deleted.Load(); n != 0 {
+							t.Errorf("the log was deleted up to %d", n)
+						}
+						log.from.Store(whole.end)
+						time.Sleep(lastReadPause + time.Second)
+						synctest.Wait()
+					})
 				})
 			})
 		}

@@ -40,6 +40,8 @@ type states interface {
 	replay(h *batch.Header, raw []byte) error
 	// loaded comes after the last batch of the log.
 	loaded()
+	// reset comes when the log could be read in part only: half a state tells what was true once, and whatever were written by it would be true from then on.
+	reset()
 	// timeout comes when the timer of an id is due, which is not set any more then.
 	timeout(id string)
 	// sweep comes from time to time, to look for what has outlived its retention.

@@ -23,7 +23,13 @@ type groupCoordinator struct {
 }
 
 func (s *groupService) newCoordinator(c *coordinator) *groupCoordinator {
-	return &groupCoordinator{coordinator: c, s: s, groups: map[string]*group.Group{}, producers: map[int64]map[string]struct{}{}}
+	g := &groupCoordinator{coordinator: c, s: s}
+	g.reset()
+	return g
+}
+
+func (c *groupCoordinator) reset() {
+	c.groups, c.producers = map[string]*group.Group{}, map[int64]map[string]struct{}{}
 }
 
 func (c *groupCoordinator) timeout(id string) {

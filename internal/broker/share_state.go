@@ -33,7 +33,9 @@ var shareStateTopic = stateTopic{
 func newShareStates(cfg func() *config.Broker, now func() time.Time, log *slog.Logger) *shareStates {
 	s := &shareStates{coordinators: newCoordinators[*shareCoordinator](shareStateTopic, cfg, now, log)}
 	s.states = func(c *coordinator) *shareCoordinator {
-		return &shareCoordinator{coordinator: c, machine: sharestate.New(cfg().ShareUpdatesPerSnapshot)}
+		st := &shareCoordinator{coordinator: c}
+		st.reset()
+		return st
 	}
 	return s
 }
@@ -64,6 +66,8 @@ func (c *shareCoordinator) replay(h *batch.Header, raw []byte) error {
 		return nil
 	})
 }
+
+func (c *shareCoordinator) reset() { c.machine = sharestate.New(c.config().ShareUpdatesPerSnapshot) }
 
 func (c *shareCoordinator) loaded()        {}
 func (c *shareCoordinator) timeout(string) {}

@@ -47,7 +47,13 @@ func (a *txnAnswer) concurrent() bool {
 }
 
 func (s *txnService) newCoordinator(c *coordinator) *txnCoordinator {
-	return &txnCoordinator{coordinator: c, s: s, txns: map[string]*txn.Transaction{}, ending: map[string]chan struct{}{}, written: map[string]int64{}}
+	t := &txnCoordinator{coordinator: c, s: s}
+	t.reset()
+	return t
+}
+
+func (c *txnCoordinator) reset() {
+	c.txns, c.ending, c.written = map[string]*txn.Transaction{}, map[string]chan struct{}{}, map[string]int64{}
 }
 
 func (c *txnCoordinator) ask(ctx context.Context, id string, create bool, command func(*txnCall) txn.Command) (txnAnswer, error) {
