@@ -139,8 +139,12 @@ func (c *conn) awaitTurn() error {
 	}
 }
 
-// maxTurnedAway bounds the connections that wait for their end: the others that are one too many are closed at once.
+// maxTurnedAway bounds the connections that wait for their end, as does an eighth of those that there are descriptors for: the others that are one too many are closed at once.
 const maxTurnedAway = 1000
+
+func (s *server) mostTurnedAway() int32 {
+	return int32(min(maxTurnedAway, max(1, s.limits.connections/8)))
+}
 
 // turnAway closes a connection of an address that makes too many, after a while: who is closed at once comes again at once.
 func (s *server) turnAway(nc net.Conn) bool {
@@ -159,7 +163,7 @@ func (s *server) turnAway(nc net.Conn) bool {
 		s.stats.throttled("connection", wait)
 	}
 	s.log.Debug("connection refused: its address makes too many", "peer", nc.RemoteAddr().String(), "wait", wait)
-	if s.turnedAway.Add(1) > maxTurnedAway {
+	if s.turnedAway.Add(1) > s.mostTurnedAway() {
 		s.turnedAway.Add(-1)
 		nc.Close()
 		return true

@@ -8,10 +8,13 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/rewind-kafka/rewind/internal/quota"
 )
 
 func TestMaxConnections(t *testing.T) {
@@ -118,6 +121,45 @@ func TestFullNamesWhatLimits(t *testing.T) {
 			t.Errorf("%+v: %q at %d", tc, key, limit)
 		}
 		s.cancel()
+	}
+}
+
+// closing is a connection that says when it is closed.
+type closing struct {
+	net.Conn
+	closed *atomic.Int32
+}
+
+func (c closing) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 1} }
+func (c closing) Close() error         { c.closed.Add(1); return nil }
+
+// TestTurnedAwayTakeFewDescriptors: connections that are kept for a while because their address makes too many do not take the descriptors that the logs need.
+func TestTurnedAwayTakeFewDescriptors(t *testing.T) {
+	for connections, kept := range map[int]int32{1: 1, 80: 10, 512: 64, 1 << 20: maxTurnedAway} {
+		l := defaultLimits()
+		l.connections = connections
+		s := newServer(nil, l, slog.New(slog.DiscardHandler))
+		w := quota.Windows{Num: 2, Size: time.Hour}
+		s.quotas = quota.NewMeters(w, w)
+		s.quotas.Use(quota.NewRules(quota.Table{{IP: quota.ByDefault()}: {quota.ConnectionCreationRate: 1}}))
+		var closed atomic.Int32
+		made, served := int32(2000), int32(0)
+		now := time.Now()
+		s.now = func() time.Time { return now }
+		for s.quotas.Connect(netip.MustParseAddr("10.1.2.3"), now) == 0 { // what it may make at once
+		}
+		for range made {
+			if !s.turnAway(closing{closed: &closed}) {
+				served++
+			}
+		}
+		if open := made - closed.Load() - served; open != kept || served != 0 {
+			t.Errorf("%d connections: %d wait for their end, want %d; %d served", connections, open, kept, served)
+		}
+		s.close()
+		if n := closed.Load(); n != made {
+			t.Errorf("%d connections: %d of %d are closed in the end", connections, n, made)
+		}
 	}
 }
 
