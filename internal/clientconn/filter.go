@@ -33,7 +33,16 @@ func (c *Conn) filtered(br *bufio.Reader, size int, p *pending) error {
 		give()
 		return err
 	}
-	return c.respond(p.slot, Answer{Frame: net.Buffers{out}, Release: give})
+	a := Answer{Frame: net.Buffers{out}, Release: give}
+	if err := c.awaitTurn(p.slot); err != nil { // that may take its time, and is not the client's doing
+		a.release()
+		return err
+	}
+	taken := c.opts.Held.hurryResponse(size, func() {
+		c.end(fmt.Errorf("answering the client: %w: it has not taken %d bytes within %v, and others wait for their room", ErrHeld, size, slowPatience))
+	})
+	defer taken()
+	return c.respond(p.slot, a)
 }
 
 // filteredFrame is what the filter makes of the next response.

@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// ErrHeld: a frame that is to be kept whole has found no room beside those of other connections for too long.
+// ErrHeld: a frame that is to be kept whole has found no room beside those of other connections for too long, or its client has kept others waiting for the room that it has.
 var ErrHeld = errors.New("no memory for a frame that is to be kept whole")
 
 const (
 	// heldPatience is how long a connection waits for room: longer than any fetch is held, so that only frames whose owners do not go on are waited for in vain.
 	heldPatience = 30 * time.Second
-	// sendPatience is how long a client may take to send a frame for whose room others wait: two that announce large ones, whoever they are, could keep all others waiting for good.
-	sendPatience = 10 * time.Second
-	sendLookAt   = time.Second // every so often from then on
+	// slowPatience is how long a client may take to send a request, or to take a response, for whose room others wait: few that announce large ones, or take none, whoever they are, could
+	// keep all others waiting for good.
+	slowPatience = 10 * time.Second
+	slowLookAt   = time.Second // every so often from then on
 	// heldFree are frames that take no more than a connection's own buffer does, and are not counted.
 	heldFree = smallBuffer
 )
@@ -31,7 +32,7 @@ type Held struct {
 	half                int64
 	requests, responses *semaphore.Weighted
 	met                 func(what string)
-	waiting             atomic.Int64 // requests, for room
+	waiting             struct{ requests, responses atomic.Int64 } // for room
 }
 
 // NewHeld makes one of so many bytes. met, if not nil, is called when a frame has to wait; what is "requests" or "responses".
@@ -47,12 +48,27 @@ func (h *Held) request(ctx context.Context, size int) (give func(), err error) {
 	if h == nil {
 		return func() {}, nil
 	}
-	return h.take(ctx, h.requests, "requests", size)
+	return h.take(ctx, h.requests, &h.waiting.requests, "requests", size)
 }
 
-// hurry has late called, once, if a request that has its room takes longer than sendPatience to come and others wait for room. stop says that it is there.
-func (h *Held) hurry(size int, late func()) (stop func()) {
-	if h == nil || size <= heldFree {
+// hurryRequest has late called, once, if a request that has its room takes longer than slowPatience to come and others wait for room. stop says that it is there.
+func (h *Held) hurryRequest(size int, late func()) (stop func()) {
+	if h == nil {
+		return func() {}
+	}
+	return hurry(&h.waiting.requests, size, late)
+}
+
+// hurryResponse does it for a response and the client that is to take it.
+func (h *Held) hurryResponse(size int, late func()) (stop func()) {
+	if h == nil {
+		return func() {}
+	}
+	return hurry(&h.waiting.responses, size, late)
+}
+
+func hurry(waiting *atomic.Int64, size int, late func()) (stop func()) {
+	if size <= heldFree {
 		return func() {}
 	}
 	var mu sync.Mutex
@@ -60,16 +76,16 @@ func (h *Held) hurry(size int, late func()) (stop func()) {
 	stopped := false
 	mu.Lock()
 	defer mu.Unlock()
-	timer = time.AfterFunc(sendPatience, func() {
+	timer = time.AfterFunc(slowPatience, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case stopped:
-		case h.waiting.Load() > 0:
+		case waiting.Load() > 0:
 			stopped = true
 			late()
 		default:
-			timer.Reset(sendLookAt)
+			timer.Reset(slowLookAt)
 		}
 	})
 	return func() {
@@ -84,21 +100,19 @@ func (h *Held) response(ctx context.Context, size int) (give func(), err error) 
 	if h == nil {
 		return func() {}, nil
 	}
-	return h.take(ctx, h.responses, "responses", size)
+	return h.take(ctx, h.responses, &h.waiting.responses, "responses", size)
 }
 
 // take waits for room, in the order of those who come. A frame that is larger than all there is takes all.
-func (h *Held) take(ctx context.Context, s *semaphore.Weighted, what string, size int) (give func(), err error) {
+func (h *Held) take(ctx context.Context, s *semaphore.Weighted, waiting *atomic.Int64, what string, size int) (give func(), err error) {
 	if size <= heldFree {
 		return func() {}, nil
 	}
 	n := min(int64(size), h.half)
 	if !s.TryAcquire(n) {
 		h.met(what)
-		if s == h.requests {
-			h.waiting.Add(1)
-			defer h.waiting.Add(-1)
-		}
+		waiting.Add(1)
+		defer waiting.Add(-1)
 		limited, cancel := context.WithTimeout(ctx, heldPatience)
 		defer cancel()
 		if err := s.Acquire(limited, n); err != nil {

@@ -203,3 +203,33 @@ func TestNothingIsHeldWhileUpstreamIsAsked(t *testing.T) {
 		}
 	})
 }
+
+// A client that does not take a response that is kept whole does not keep others from theirs for long; where nobody waits it may take its time.
+func TestSlowToTakeWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := NewHeld(2*500_000, nil)
+		slow, quick := rigOver(t, pipePair, longer, Options{Held: held}), rigOver(t, pipePair, longer, Options{Held: held})
+		body := bytes.Repeat([]byte("meta"), 100_000)
+		ask := func(r *rig) {
+			r.send(3, 1, 1, nil)
+			q := r.arrived()
+			go r.answer(q.CorrelationID, body)
+		}
+		ask(slow)
+		time.Sleep(time.Hour)
+		slow.expect(1, string(body)+string(body))
+		ask(slow)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		ask(quick)
+		quick.expect(1, string(body)+string(body))
+		if waited := time.Since(began); waited > 2*time.Second {
+			t.Errorf("the other has waited for %v", waited)
+		}
+		if err := <-slow.done; !errors.Is(err, ErrHeld) {
+			t.Errorf("the slow one ends with %v", err)
+		}
+		quick.conn.Close()
+		<-quick.done
+	})
+}

@@ -200,8 +200,8 @@ func (r *requestReader) whole(size int) error {
 		}
 	}()
 	r.c.fromClient.sips = false
-	there := r.c.opts.Held.hurry(size, func() {
-		r.c.end(fmt.Errorf("reading from the client: %w: a request of %d bytes has not come within %v, and others wait for its room", ErrHeld, size, sendPatience))
+	there := r.c.opts.Held.hurryRequest(size, func() {
+		r.c.end(fmt.Errorf("reading from the client: %w: a request of %d bytes has not come within %v, and others wait for its room", ErrHeld, size, slowPatience))
 	})
 	frame, err := wire.ReadFrame(r.br, r.c.opts.MaxRequestBytes, nil)
 	there()
