@@ -182,13 +182,9 @@ var nothingFound = timed{Offset: -1, Timestamp: -1, Epoch: -1}
 // offsetFor answers one question. Special timestamps have no timestamp in the answer.
 func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committed bool) (timed, error) {
 	o := p.log.Offsets()
-	bound := o.HighWatermark
-	if committed {
-		bound = o.LastStable
-	}
 	switch ts {
 	case offsetLatest:
-		return timed{Offset: bound, Timestamp: -1, Epoch: p.log.LeaderEpoch()}, nil
+		return timed{Offset: readBound(&o, committed), Timestamp: -1, Epoch: p.log.LeaderEpoch()}, nil
 	case offsetEarliest:
 		return at(p, o.LogStart), nil
 	case offsetEarliestLocal:
@@ -207,10 +203,19 @@ func (b *Broker) offsetFor(ctx context.Context, p *partition, ts int64, committe
 	} else {
 		found, ok, err = b.searchTimestamp(ctx, p, ts)
 	}
-	if err != nil || !ok || found.Offset >= bound {
+	o = p.log.Offsets() // as of now: what was found may have come after the first look
+	if err != nil || !ok || found.Offset >= readBound(&o, committed) {
 		return nothingFound, err
 	}
 	return found, nil
+}
+
+// readBound is the first offset that a reader may not see.
+func readBound(o *logOffsets, committed bool) int64 {
+	if committed {
+		return o.LastStable
+	}
+	return o.HighWatermark
 }
 
 // at is an offset with the epoch that it has.

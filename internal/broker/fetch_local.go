@@ -16,13 +16,7 @@ type localPart struct {
 	committed bool
 }
 
-// bound is the first offset that the reader may not see.
-func (l *localPart) bound(o *logOffsets) int64 {
-	if l.committed {
-		return o.LastStable
-	}
-	return o.HighWatermark
-}
+func (l *localPart) bound(o *logOffsets) int64 { return readBound(o, l.committed) }
 
 func (l *localPart) Available() (int, bool) {
 	o := l.log.Offsets()

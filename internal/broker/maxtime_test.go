@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
@@ -60,5 +62,42 @@ func TestMaxTimestampWhileSegmentsMove(t *testing.T) {
 	}
 	if h.hook.Load() != nil {
 		t.Error("no index was read")
+	}
+}
+
+// TestOffsetsBesideAppends: a record that is there is found by its time, and the latest one by the largest, also while more are appended: those that come between the look at
+// the log's bounds and the one at its records are no reason to answer that there is nothing.
+func TestOffsetsBesideAppends(t *testing.T) {
+	b := startBroker(t, t.TempDir())
+	b.createTopic(t, "t", 1)
+	p := b.partition("t", 0)
+	const begin = 1_700_000_000_000
+	add := func(n int) {
+		if _, err := p.log.Append(batch.AppendSimple(nil, begin+int64(n), []byte("k"), []byte("v")), partlog.Client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(0)
+	var done atomic.Bool
+	missed := make(chan int)
+	for _, committed := range []bool{false, true} {
+		go func() {
+			n := 0
+			for !done.Load() {
+				for _, ts := range []int64{offsetMaxTimestamp, begin + p.log.Offsets().LogEnd - 1} {
+					if found, err := b.offsetFor(t.Context(), p, ts, committed); err != nil || found.Offset < 0 {
+						n++
+					}
+				}
+			}
+			missed <- n
+		}()
+	}
+	for n := range 20_000 {
+		add(n + 1)
+	}
+	done.Store(true)
+	if n := <-missed + <-missed; n > 0 {
+		t.Errorf("%d times there was nothing", n)
 	}
 }
