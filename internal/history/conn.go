@@ -56,6 +56,7 @@ type Conn struct {
 
 	reading  atomic.Int64 // partitions that are read directly
 	turnOwed atomic.Bool  // one of them is to make room
+	slow     atomic.Bool  // what the broker answers late in its own good time goes over the connection, too
 
 	mu       sync.Mutex
 	parts    map[partKey]*partition
@@ -64,6 +65,7 @@ type Conn struct {
 	versions map[int16]versionRange // of the broker; nil: not asked yet
 	forward  bool                   // Fetch is passed through on this connection
 	throttle int32                  // owed to the client
+	muted    time.Time              // until then the broker does not read what is sent, as it said
 	nodes    []kmsg.FetchResponseBroker
 
 	// watchMu is taken after a partition's mu, which is taken after mu.
@@ -145,6 +147,7 @@ func (c *Conn) Wants(key, version int16) bool {
 	if key == keySaslHandshake || key == keySaslAuthenticate {
 		c.forgetAccess()
 	}
+	c.noteSlow(key)
 	if key != keyFetch || version < minClientFetch || version > maxClientFetch {
 		return false
 	}

@@ -40,6 +40,7 @@ type fakeBroker struct {
 	maxFetch     int16                                                        // newest Fetch version
 	fetchError   func(p *fakePart, offset int64, askedForLocation bool) int16 // of a partition
 	loseSessions bool
+	frozen       chan struct{} // fetches are answered when it is closed
 	nodes        []wire.Node
 	denied       func(user, topic string) bool // who may not read what
 	// seenRemoteMax hears of KIP-1178's limit in each partition of a fetch.

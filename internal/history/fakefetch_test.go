@@ -18,6 +18,11 @@ func (b *fakeBroker) fetch(req *kmsg.FetchRequest, user string) *wire.FetchRespo
 		b.t.Error(err)
 	}
 	b.mu.Lock()
+	if frozen := b.frozen; frozen != nil {
+		b.mu.Unlock()
+		<-frozen
+		b.mu.Lock()
+	}
 	b.fetches++
 	if req.SessionEpoch == 0 {
 		b.full++

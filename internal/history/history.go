@@ -80,6 +80,7 @@ type History struct {
 	maxDecoding          int64
 	counters             counters
 	turn                 time.Duration // turnOf, but in tests
+	patience             time.Duration // brokerPatience, but in tests
 }
 
 // New checks the options.
@@ -100,7 +101,7 @@ func New(o Options) (*History, error) {
 		o.AnswerBytes = cmp.Or(o.AnswerBytes, o.Reader.MemoryLimit()/2)
 	}
 	o.Locations = o.Locations.sorted()
-	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf, maxPartitions: maxPartitions, maxDecoding: maxDecoding}
+	h := &History{opts: o, logger: o.Logger, episodes: newEpisodes(o.Fallback), topics: newTopics(o.Resolver), fallbacks: fallbacks{max: o.MaxFallbacks}, turn: turnOf, patience: brokerPatience, maxPartitions: maxPartitions, maxDecoding: maxDecoding}
 	if o.AnswerBytes > 0 {
 		h.answers = fetch.NewMemory(o.AnswerBytes)
 	}

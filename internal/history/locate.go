@@ -150,7 +150,7 @@ var errNotYet = errors.New("the broker has not found the segment yet")
 func (q *locator) answer(resp *kmsg.FetchResponse, offset int64) (*remotestorage.Location, []wire.AbortedTransaction, error) {
 	c := q.p.c
 	c.mu.Lock()
-	c.throttle = max(c.throttle, resp.ThrottleMillis)
+	c.throttledLocked(resp.ThrottleMillis)
 	c.mu.Unlock()
 	if resp.ErrorCode != 0 {
 		return nil, nil, remote.Final(brokerError{resp.ErrorCode})

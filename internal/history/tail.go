@@ -105,6 +105,7 @@ func (t *tail) poll(ctx context.Context) bool {
 	if d.done() {
 		return false // the answer was streamed meanwhile
 	}
+	defer t.c.watchBroker(time.Until(d.deadline))()
 	t.c.learnNames(ctx, d)
 	wanted, longest := t.wanted(d)
 	wait := time.Until(d.deadline)
@@ -245,7 +246,7 @@ func (c *Conn) newFetch(d *demand) *kmsg.FetchRequest {
 
 func (t *tail) handOut(ctx context.Context, d *demand, wanted []asked, resp *kmsg.FetchResponse) {
 	t.c.mu.Lock()
-	t.c.throttle = max(t.c.throttle, resp.ThrottleMillis)
+	t.c.throttledLocked(resp.ThrottleMillis)
 	if len(resp.Brokers) > 0 {
 		t.c.nodes = resp.Brokers
 	}
