@@ -60,6 +60,9 @@ type conn struct {
 	idle  time.Duration
 	size  int // of its frame
 	muted atomic.Int64
+	// noMore is closed when a client that was muted has sent all that it will; ended tells the reader goroutine that it is.
+	noMore chan struct{}
+	ended  bool
 	// serving is the request that is being served; only the handler goroutine uses it.
 	serving *request
 
@@ -100,7 +103,7 @@ type answer struct {
 var errGone = errors.New("connection has gone")
 
 func newConn(s *server, nc net.Conn) *conn {
-	c := &conn{srv: s, nc: nc, under: nc, door: plainDoor, who: acl.Client{Principal: principal.Anonymous, Host: hostOf(nc.RemoteAddr())}, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), answering: make(chan struct{}, 1), unanswered: newUnanswered()}
+	c := &conn{srv: s, nc: nc, under: nc, door: plainDoor, who: acl.Client{Principal: principal.Anonymous, Host: hostOf(nc.RemoteAddr())}, r: bufio.NewReaderSize(nc, 16<<10), peer: nc.RemoteAddr().String(), local: nc.LocalAddr(), spare: make(chan []byte, 2), answering: make(chan struct{}, 1), unanswered: newUnanswered(), noMore: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }

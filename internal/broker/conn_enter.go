@@ -179,7 +179,7 @@ func (c *conn) countLogin(mechanism string, ok bool) {
 	}
 }
 
-// pause costs a client time that failed. The connection holds a place meanwhile, and no processor.
+// pause costs a client time that failed, or is above a quota. The connection holds a place meanwhile, and no processor.
 func (c *conn) pause(d time.Duration) {
 	if d <= 0 {
 		return
@@ -188,6 +188,7 @@ func (c *conn) pause(d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-c.noMore:
 	case <-c.ctx.Done():
 	}
 }

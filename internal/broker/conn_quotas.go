@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -118,11 +119,11 @@ func (c *conn) mute(d time.Duration) {
 }
 
 // awaitTurn waits until the connection is not muted. A client that goes away meanwhile is noticed, unless it has sent more before than there is place to look at: it may have to
-// wait for days, and does not keep its connection for so long.
+// wait for days, and does not keep its connection for so long. What it has left is served at once, for nobody waits: a producer with acks=0 may send and leave.
 func (c *conn) awaitTurn() error {
 	for {
 		left := time.Duration(c.muted.Load()) - time.Since(c.srv.began)
-		if left <= 0 {
+		if left <= 0 || c.ended {
 			return nil
 		}
 		c.nc.SetReadDeadline(time.Now().Add(left))
@@ -130,6 +131,9 @@ func (c *conn) awaitTurn() error {
 			if c.r.Buffered() == c.r.Size() {
 				c.pause(left)
 			}
+		} else if errors.Is(err, io.EOF) && c.r.Buffered() > 0 {
+			c.ended = true
+			close(c.noMore)
 		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return errGone
 		}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/rewind-kafka/rewind/internal/config"
 	"github.com/rewind-kafka/rewind/internal/quota"
+	"github.com/rewind-kafka/rewind/internal/wire"
 )
 
 // oneWindow lets a client use at once what its quota gives it in a second.
@@ -301,6 +303,28 @@ func TestThrottledClientLeaves(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // so that it is seen before the end, as a rule
 		c.Close()
 		await(t, fmt.Sprintf("the connection with %d requests behind to go", behind), func() bool { return b.connections() <= before })
+	}
+}
+
+// TestThrottledProducerLeaves: a producer that waits for no answers may send and leave, also while it is throttled. What it has sent is written.
+func TestThrottledProducerLeaves(t *testing.T) {
+	b := startBroker(t, t.TempDir(), oneWindow())
+	b.createTopic(t, "t", 1)
+	b.setQuota(t, quota.ProducerByteRate, 1, "user", "ANONYMOUS")
+	const behind = 80 // requests
+	before := b.connections()
+	c := b.raw(t)
+	if wait := c.ask(t, produceRequest(9, acksLeader, "t", stamped(stampOfTests, nil, make([]byte, 100_000), nil))).(*kmsg.ProduceResponse).ThrottleMillis; wait < 3_600_000 {
+		t.Fatalf("to wait %d ms", wait)
+	}
+	one := wire.AppendRequest(nil, produceRequest(9, acksNone, "t", stamped(stampOfTests, nil, []byte("v"), nil)), 1, nil)
+	if _, err := c.Write(bytes.Repeat(one, behind)); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	await(t, "the connection to go", func() bool { return b.connections() <= before })
+	if end := b.partition("t", 0).log.Offsets().LogEnd; end != 1+behind {
+		t.Errorf("%d of %d records are there", end-1, behind)
 	}
 }
 
