@@ -352,6 +352,9 @@ func (s *state) answer(p *Part, r *wire.FetchPartition) bool {
 	}
 	c := e.Value.(*cached)
 	full := r.Records.Len() > 0 || r.Location != nil
+	if c.answered && r.HighWatermark < 0 && r.ErrorCode == 0 && !full && r.Diverging == nil && r.PreferredReadReplica < 0 {
+		return false // nothing is known of it at the moment: that takes nothing back of what was told
+	}
 	news := full || !c.answered || c.hw != r.HighWatermark || c.lso != r.LastStableOffset || c.logStart != r.LogStartOffset ||
 		r.Diverging != nil || r.PreferredReadReplica >= 0
 	c.answered, c.hw, c.lso, c.logStart = true, r.HighWatermark, r.LastStableOffset, r.LogStartOffset

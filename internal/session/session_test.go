@@ -87,6 +87,17 @@ func TestIncremental(t *testing.T) {
 		}
 		exchange(t, cache, c, quiet, a, b) // back to what it was, which is news too where an offset changed
 	}
+	// That nothing is known is no news of a partition of which something was told, which then holds.
+	unknown := func(p *Part) wire.FetchPartition {
+		out := quiet(p)
+		out.HighWatermark, out.LastStableOffset, out.LogStartOffset = -1, -1, -1
+		return out
+	}
+	for _, results := range []func(*Part) wire.FetchPartition{unknown, quiet} {
+		if _, topics := exchange(t, cache, c, results, a, b); count(topics) != 0 {
+			t.Errorf("nothing known, and nothing new behind it: %d partitions were answered", count(topics))
+		}
+	}
 	// The end of an error is news even if nothing else changed.
 	failed := func(p *Part) wire.FetchPartition { out := quiet(p); out.ErrorCode = 6; return out }
 	exchange(t, cache, c, failed, a, b)
