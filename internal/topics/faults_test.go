@@ -139,3 +139,39 @@ func TestManyNames(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// outOfDescriptors is a file system that opens no folder for once.
+type outOfDescriptors struct {
+	vfs.FS
+	once bool
+}
+
+func (f *outOfDescriptors) OpenDir(name string) (vfs.File, error) {
+	if f.once {
+		f.once = false
+		return nil, errors.New("too many open files")
+	}
+	return f.FS.OpenDir(name)
+}
+
+// TestForgottenInTheEnd: a deletion whose end has failed when the file was away already ends the next time: until it has, no other topic can have the name.
+func TestForgottenInTheEnd(t *testing.T) {
+	mem := vfs.NewMem()
+	mem.MkdirAll("/data", 0o755)
+	fs := &outOfDescriptors{FS: mem}
+	r := open(t, fs)
+	topic, err := r.Create(Topic{Name: "t", Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Delete("t"); err != nil {
+		t.Fatal(err)
+	}
+	fs.once = true
+	if err := r.Forget(topic.ID); err == nil {
+		t.Fatal("nothing failed")
+	}
+	if err := r.Forget(topic.ID); err != nil || len(r.Deleting()) != 0 {
+		t.Errorf("the second time: %v, %d are being deleted", err, len(r.Deleting()))
+	}
+}

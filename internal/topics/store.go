@@ -238,7 +238,8 @@ func (r *Registry) Forget(id remotestorage.UUID) error {
 			return err // without the mark the file would bring the topic back
 		}
 	}
-	if err := r.remove(deletingName(id)); err != nil {
+	// It is away already where the folder could not be synced the last time. Should it come back with a crash, the next start ends the deletion.
+	if err := r.remove(deletingName(id)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}
 	r.mu.Lock()
