@@ -39,6 +39,26 @@ func ReplaceVia(v vfs.FS, path, aside string, content []byte) error {
 	return SyncDir(v, v.PathDir(path))
 }
 
+// ReplaceOrKeep is Replace for a change that whoever asked for it is told has failed: if the error comes when the new content has the name already, the old one is given it back,
+// as far as that is possible, so that the next start does not find what did not happen.
+func ReplaceOrKeep(v vfs.FS, path string, content []byte) error {
+	before, err := Read(v, path)
+	if err != nil {
+		return err
+	}
+	if err = Replace(v, path, content); err == nil {
+		return nil
+	}
+	if now, rerr := Read(v, path); rerr == nil && now != nil && bytes.Equal(now, content) {
+		if before == nil {
+			_ = v.Remove(path) // what fails now is the error that there was
+		} else {
+			_ = Replace(v, path, before)
+		}
+	}
+	return err
+}
+
 // SyncDir brings the names in a directory to stable storage: what was created, renamed and removed there.
 func SyncDir(v vfs.FS, dir string) error {
 	d, err := v.OpenDir(dir)

@@ -199,7 +199,7 @@ func saveDynamic(fs vfs.FS, dir string, values map[string]string) error {
 		return fmt.Errorf("encoding altered configurations: %w", err)
 	}
 	path := fs.PathJoin(dir, dynamicFile)
-	if err := atomicfile.Replace(fs, path, append(text, '\n')); err != nil {
+	if err := atomicfile.ReplaceOrKeep(fs, path, append(text, '\n')); err != nil {
 		return fmt.Errorf("saving altered configurations: %w", err)
 	}
 	return nil

@@ -133,7 +133,7 @@ func (f *features) update(judge func(level func(feature) int16) (map[string]int1
 	if err != nil {
 		return fmt.Errorf("encoding the levels of features: %w", err)
 	}
-	if err := atomicfile.Replace(f.fs, f.path, append(text, '\n')); err != nil {
+	if err := atomicfile.ReplaceOrKeep(f.fs, f.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("saving the levels of features: %w", err)
 	}
 	f.mu.Lock()

@@ -132,7 +132,7 @@ func (q *quotas) alter(change func(quota.Table)) error {
 	if err != nil {
 		return fmt.Errorf("encoding quotas: %w", err)
 	}
-	if err := atomicfile.Replace(q.fs, q.path, append(text, '\n')); err != nil {
+	if err := atomicfile.ReplaceOrKeep(q.fs, q.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("saving quotas: %w", err)
 	}
 	q.mu.Lock()

@@ -119,7 +119,7 @@ func (r *resourceConfigs) set(kind func(*resourceDocument) *map[string]map[strin
 	if err != nil {
 		return fmt.Errorf("encoding the configurations of groups: %w", err)
 	}
-	if err := atomicfile.Replace(r.fs, r.path, append(text, '\n')); err != nil {
+	if err := atomicfile.ReplaceOrKeep(r.fs, r.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("saving the configurations of groups: %w", err)
 	}
 	r.mu.Lock()

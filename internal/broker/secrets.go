@@ -96,7 +96,7 @@ func (s *secrets) save(name string, doc any) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", name, err)
 	}
-	if err := atomicfile.Replace(s.fs, s.fs.PathJoin(s.dir, name), append(text, '\n')); err != nil {
+	if err := atomicfile.ReplaceOrKeep(s.fs, s.fs.PathJoin(s.dir, name), append(text, '\n')); err != nil {
 		return fmt.Errorf("saving %s: %w", name, err)
 	}
 	return nil
