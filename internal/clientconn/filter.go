@@ -24,6 +24,10 @@ func (c *Conn) filtered(br *bufio.Reader, size int, p *pending) error {
 	if size > int(c.opts.MaxFilteredBytes) {
 		return fmt.Errorf("the broker's response to key %d version %d: %w: %d bytes, limit %d", p.key, p.version, wire.ErrFrameTooLarge, size, c.opts.MaxFilteredBytes)
 	}
+	// First its turn: what the client has not taken of the answers before must not keep the room from others. They are being written, so nothing waits for upstream meanwhile.
+	if err := c.awaitTurn(p.slot); err != nil {
+		return err
+	}
 	give, err := c.opts.Held.response(c.ctx, size)
 	if err != nil {
 		return fmt.Errorf("reading from the broker: %w", err)
@@ -33,16 +37,11 @@ func (c *Conn) filtered(br *bufio.Reader, size int, p *pending) error {
 		give()
 		return err
 	}
-	a := Answer{Frame: net.Buffers{out}, Release: give}
-	if err := c.awaitTurn(p.slot); err != nil { // that may take its time, and is not the client's doing
-		a.release()
-		return err
-	}
 	taken := c.opts.Held.hurryResponse(size, func() {
 		c.end(fmt.Errorf("answering the client: %w: it has not taken %d bytes within %v, and others wait for their room", ErrHeld, size, slowPatience))
 	})
 	defer taken()
-	return c.respond(p.slot, a)
+	return c.respond(p.slot, Answer{Frame: net.Buffers{out}, Release: give})
 }
 
 // filteredFrame is what the filter makes of the next response.

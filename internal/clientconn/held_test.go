@@ -233,3 +233,37 @@ func TestSlowToTakeWhatIsHeld(t *testing.T) {
 		<-quick.done
 	})
 }
+
+// Nor does one that does not take the answer before it: until that is taken there is no room for what comes behind.
+func TestSlowToTakeWhatIsBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := NewHeld(2*500_000, nil)
+		h := longer
+		h.wants = wantsFetch
+		h.answer = func(_ context.Context, q wire.RequestHeader) (Answer, error) {
+			return Answer{Frame: ownFrame(q.CorrelationID, "records")}, nil
+		}
+		slow, quick := rigOver(t, pipePair, h, Options{Held: held}), rigOver(t, pipePair, h, Options{Held: held})
+		body := bytes.Repeat([]byte("meta"), 100_000)
+		ask := func(r *rig) {
+			r.send(3, 1, 2, nil)
+			q := r.arrived()
+			go r.answer(q.CorrelationID, body)
+		}
+		slow.send(1, 11, 1, nil) // answered, and not taken
+		ask(slow)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		ask(quick)
+		quick.expect(2, string(body)+string(body))
+		if waited := time.Since(began); waited > 2*time.Second {
+			t.Errorf("the other has waited for %v", waited)
+		}
+		slow.expect(1, "records")
+		slow.expect(2, string(body)+string(body))
+		for _, r := range []*rig{slow, quick} {
+			r.conn.Close()
+			<-r.done
+		}
+	})
+}
