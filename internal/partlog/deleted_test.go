@@ -128,6 +128,40 @@ func TestCopyAfterDelete(t *testing.T) {
 	}
 }
 
+// TestCopyBeforeDelete: what was copied of a log before it was deleted leaves no file of it open, from which the next log of its folder would be copied.
+func TestCopyBeforeDelete(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.Files = NewFiles(10)
+	defer o.Files.Close()
+	for _, label := range []string{"old", "new"} {
+		l := mustOpen(t, o)
+		labelled(t, l, label)
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+		files := l.Tierable()
+		if len(files) != 1 {
+			t.Fatalf("%d segments can be copied", len(files))
+		}
+		d := files[0].Data
+		for name, f := range map[string]remotestorage.SegmentFile{"log": d.Log, "index": d.OffsetIndex, "timeindex": d.TimeIndex, "snapshot": d.ProducerSnapshot} {
+			r, err := f.Open()
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Delete(); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := o.Files.Open(); n > 0 {
+			t.Errorf("%d files of a deleted log are open", n)
+		}
+	}
+}
+
 // TestCopyBesideCompaction: a copy of a segment that was rewritten meanwhile fails. It would be made of parts of both.
 func TestCopyBesideCompaction(t *testing.T) {
 	o := compactOptions(vfs.NewMem(), &clock{now: epoch0})

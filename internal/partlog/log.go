@@ -240,9 +240,9 @@ func (l *Log) shut() error {
 	return errors.Join(errs...)
 }
 
-// forget closes the shared handles on a segment's files.
+// forget closes the shared handles on a segment's files, and on the producer snapshot that was taken as it began: a copy of the segment before it opens that.
 func (l *Log) forget(base int64) {
-	for _, suffix := range [...]string{segment.LogSuffix, segment.IndexSuffix, segment.TimeIndexSuffix, segment.TxnIndexSuffix} {
+	for _, suffix := range [...]string{segment.LogSuffix, segment.IndexSuffix, segment.TimeIndexSuffix, segment.TxnIndexSuffix, segment.SnapshotSuffix} {
 		l.files.forget(l.path(base, suffix))
 	}
 }
