@@ -1,12 +1,14 @@
 package partlog
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rewind-kafka/rewind/internal/batch"
+	"github.com/rewind-kafka/rewind/internal/segment"
 )
 
 // TestReadsBesideAppends: what is read while transactions are appended ends at the bound that it was read with, the last stable offset or the log's end: not a batch of
@@ -61,5 +63,48 @@ func readPastBound(t *testing.T, l *Log, bound func(Offsets) int64, appended *at
 		if at = d.NextOffset; at >= upTo && done {
 			return n
 		}
+	}
+}
+
+// TestBoundWithDamagedIndex: an index that does not say where a batch begins costs time, where it is asked for the bound of a read too.
+func TestBoundWithDamagedIndex(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.Config.SegmentBytes = 1 << 20
+	l := mustOpen(t, o)
+	for range 50 {
+		mustAppend(t, l, plain(1, epoch0.UnixMilli(), 1000).build(t))
+	}
+	if err := l.Roll(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := o.FS.OpenReadWrite(l.path(0, segment.IndexSuffix), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := make([]byte, st.Size())
+	if err := readAt(f, entries, 0); err != nil {
+		t.Fatal(err)
+	}
+	for at := segment.OffsetEntrySize - 1; at < len(entries); at += segment.OffsetEntrySize {
+		entries[at] += 7
+	}
+	_, err = f.WriteAt(entries, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for upTo := int64(1); upTo <= 50; upTo++ {
+		d, err := l.Read(0, 1<<20, upTo, true)
+		if err != nil {
+			t.Fatalf("up to %d: %v", upTo, err)
+		}
+		d.Records.Release()
+		if d.NextOffset != upTo {
+			t.Errorf("a read up to %d ends at %d", upTo, d.NextOffset)
+		}
+		l.hints.clear()
 	}
 }

@@ -232,7 +232,7 @@ func (l *Log) boundAt(r io.ReaderAt, s *seg, start, end, upTo int64) (int64, err
 	scratch := l.files.buffers.get(scanBytes)
 	defer scratch.release()
 	bound := end
-	_, err := segment.ScanHeaders(r, max(from, start), s.size.Load(), scratch.mem, func(h batch.Header, pos int64) bool {
+	visit := func(h batch.Header, pos int64) bool {
 		if pos >= end {
 			return false
 		}
@@ -241,7 +241,11 @@ func (l *Log) boundAt(r io.ReaderAt, s *seg, start, end, upTo int64) (int64, err
 		}
 		bound = pos
 		return false
-	})
+	}
+	_, err := segment.ScanHeaders(r, max(from, start), s.size.Load(), scratch.mem, visit)
+	if err != nil && from > start { // no batch begins where the index says
+		_, err = segment.ScanHeaders(r, start, s.size.Load(), scratch.mem, visit)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: segment %d: %w", ErrCorruptLog, s.base, err)
 	}
