@@ -96,15 +96,15 @@ func (l *Log) findRecord(find func(v *view) (stamped, bool, error)) (offset, tim
 func (l *Log) findAs(decompress bool, find func(v *view) (stamped, bool, error)) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
 	l.swapMu.RLock()
 	defer l.swapMu.RUnlock()
-	for attempt := 0; ; attempt++ {
+	for {
 		v, err := l.view()
 		if err != nil {
 			return -1, -1, -1, false, err
 		}
 		v.decompress = decompress
 		f, ok, err := find(&v)
-		if errors.Is(err, fs.ErrNotExist) && attempt < 3 {
-			continue
+		if errors.Is(err, fs.ErrNotExist) && v.segs[0].base < l.segments()[0].base {
+			continue // retention only ever goes on
 		}
 		if err != nil {
 			return -1, -1, -1, false, fmt.Errorf("searching by timestamp: %w", err)

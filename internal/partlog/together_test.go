@@ -1,10 +1,12 @@
 package partlog
 
 import (
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rewind-kafka/rewind/internal/segment"
 )
@@ -109,5 +111,38 @@ func TestLargestTimestampIsNotRememberedLate(t *testing.T) {
 				t.Errorf("largest timestamp %d, %t, %v, want %d", ts, ok, err, latest)
 			}
 		})
+	}
+}
+
+// TestSearchBehindRetention: a search by timestamp whose segment retention takes each time that it gets to one ends at the first one that stays.
+func TestSearchBehindRetention(t *testing.T) {
+	const segments = 12
+	var l *Log
+	taken := int64(segments) // until it begins
+	o := testOptions(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		base, suffix, _ := segment.ParseFileName(filepath.Base(op.Path))
+		if op.Kind == errorfs.OpOpen && suffix == segment.TimeIndexSuffix && base > taken && base < segments-2 {
+			taken = base
+			if _, err := l.DeleteRecords(base + 1); err != nil {
+				t.Error(err)
+			}
+			if _, err := l.ApplyRetention(epoch0); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	})))
+	o.Config.Delete = false // only what lies below the log start goes
+	l = mustOpen(t, o)
+	for range segments {
+		labelled(t, l, "old")
+		if err := l.Roll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken = -1
+	offset, _, _, ok, err := l.OffsetForTimestamp(epoch0.UnixMilli())
+	if err != nil || !ok || offset != segments-2 || taken != segments-3 {
+		t.Errorf("found offset %d, %t, %v; retention took up to %d", offset, ok, err, taken)
 	}
 }
