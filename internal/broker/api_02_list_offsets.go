@@ -163,7 +163,8 @@ func (b *Broker) listOffset(ctx context.Context, req *kmsg.ListOffsetsRequest, p
 	switch {
 	case err == nil:
 		out.Offset, out.Timestamp, out.LeaderEpoch = found.Offset, found.Timestamp, found.Epoch
-	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, remotestorage.ErrNoBucket), errors.Is(err, errNoStore):
+	case errors.Is(err, remote.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, remotestorage.ErrNoBucket), errors.Is(err, remotestorage.ErrDenied),
+		errors.Is(err, errNoStore):
 		out.ErrorCode = errStorage
 	default:
 		b.log.Warn("looking up an offset", "partition", p.tp.String(), "timestamp", in.Timestamp, "err", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/rewind-kafka/rewind/internal/partlog"
 	"github.com/rewind-kafka/rewind/internal/remote"
 	"github.com/rewind-kafka/rewind/internal/topics"
+	"github.com/rewind-kafka/rewind/remotestorage"
 )
 
 // appendError gives the code for a failed append.
@@ -51,9 +52,9 @@ func readError(err error) int16 {
 	return errUnknown
 }
 
-// remoteError gives the code for a failed remote read: damage is final, a store that is away is not.
+// remoteError gives the code for a failed remote read: damage is final, a store that is away, or refuses for now (credentials that have run out), is not.
 func remoteError(err error) int16 {
-	if errors.Is(err, remote.ErrUnavailable) {
+	if errors.Is(err, remote.ErrUnavailable) || errors.Is(err, remotestorage.ErrDenied) {
 		return errStorage
 	}
 	return errUnknown
