@@ -118,6 +118,7 @@ func (b *Broker) addSeveral(ctx context.Context, c *conn, t *kmsg.AddPartitionsT
 	tps, missing := b.partitionsAsked(c, asked)
 	p := txn.Producer{ID: t.ProducerID, Epoch: t.ProducerEpoch}
 	var errs []error
+	once := missing || t.VerifyOnly // each partition is answered for once
 	switch {
 	case missing: // none is added
 	case t.VerifyOnly:
@@ -129,17 +130,17 @@ func (b *Broker) addSeveral(ctx context.Context, c *conn, t *kmsg.AddPartitionsT
 	for _, topic := range t.Topics {
 		ot := kmsg.AddPartitionsToTxnResponseTransactionTopic{Topic: topic.Topic}
 		for _, n := range topic.Partitions {
-			if tp := (txn.TopicPartition{Topic: topic.Topic, Partition: n}); missing && seen[tp] {
-				continue
-			} else if missing {
-				seen[tp] = true
-			}
 			op := kmsg.AddPartitionsToTxnResponseTransactionTopicPartition{Partition: n}
 			if !missing {
 				op.ErrorCode, errs = txnCode(errs[0]), errs[1:]
 			} else if op.ErrorCode = b.partitionRefused(c, topic.Topic, n); op.ErrorCode == errNone {
 				op.ErrorCode = errOperationNotAttempted
 			}
+			tp := txn.TopicPartition{Topic: topic.Topic, Partition: n}
+			if once && seen[tp] {
+				continue
+			}
+			seen[tp] = true
 			ot.Partitions = append(ot.Partitions, op)
 		}
 		if len(ot.Partitions) == 0 && len(topic.Partitions) > 0 {

@@ -437,13 +437,15 @@ func (s *txnSession) refused() {
 	}
 	for v := int16(4); v <= 5; v++ {
 		req := kmsg.NewPtrAddPartitionsToTxnRequest()
-		for _, verify := range []bool{true, false} {
-			for _, name := range []string{id, "nobody"} {
-				tx := kmsg.NewAddPartitionsToTxnRequestTransaction()
-				tx.TransactionalID, tx.ProducerID, tx.ProducerEpoch, tx.VerifyOnly = s.tid(name), p.ID, p.Epoch, verify
-				tx.Topics = []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: s.prefix + "t", Partitions: []int32{0, 1}}}
-				req.Transactions = []kmsg.AddPartitionsToTxnRequestTransaction{tx}
-				s.step(fmt.Sprintf("add, several, %s, verify %v", name, verify), v, req)
+		for _, partitions := range [][]int32{{0, 1}, {0, 0}} {
+			for _, verify := range []bool{true, false} {
+				for _, name := range []string{id, "nobody"} {
+					tx := kmsg.NewAddPartitionsToTxnRequestTransaction()
+					tx.TransactionalID, tx.ProducerID, tx.ProducerEpoch, tx.VerifyOnly = s.tid(name), p.ID, p.Epoch, verify
+					tx.Topics = []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: s.prefix + "t", Partitions: partitions}}
+					req.Transactions = []kmsg.AddPartitionsToTxnRequestTransaction{tx}
+					s.step(fmt.Sprintf("add, several, %s, verify %v, %v", name, verify, partitions), v, req)
+				}
 			}
 		}
 		s.end("abort", id, 4, p, false)
