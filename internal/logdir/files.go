@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/rewind-kafka/rewind/internal/atomicfile"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -260,16 +262,9 @@ func AppendPartitionMetadata(dst []byte, topicID remotestorage.UUID) []byte {
 // RemovePartition takes a partition's folder away, if it is there. It is renamed first, durably: one that is removed in part, and has lost the file that says whose it was,
 // would lend its records to the next topic of the name.
 func (d *Dir) RemovePartition(topic string, partition int32) error {
-	path := d.PartitionPath(topic, partition)
-	suffix := fmt.Sprintf(".%x-delete", remotestorage.RandomUUID())
-	name := d.fs.PathBase(path)
-	gone := d.fs.PathJoin(d.path, name[:min(len(name), 255-len(suffix))]+suffix) // a file name's length
-	err := d.fs.Rename(path, gone)
+	gone, err := MoveAway(d.fs, d.PartitionPath(topic, partition))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(d.fs, d.path)
 	}
 	if err == nil {
 		err = d.fs.RemoveAll(gone)
@@ -278,6 +273,17 @@ func (d *Dir) RemovePartition(topic string, partition int32) error {
 		return fmt.Errorf("removing deleted partition %s-%d: %w", topic, partition, err)
 	}
 	return nil
+}
+
+// MoveAway renames a partition's folder, durably, to what Apache Kafka calls one on its way out: RemoveDeleted finds it, whatever becomes of whoever is to remove it.
+func MoveAway(fsys vfs.FS, path string) (gone string, err error) {
+	suffix := fmt.Sprintf(".%x-delete", remotestorage.RandomUUID())
+	name, parent := fsys.PathBase(path), fsys.PathDir(path)
+	gone = fsys.PathJoin(parent, name[:min(len(name), 255-len(suffix))]+suffix) // a file name's length
+	if err := fsys.Rename(path, gone); err != nil {
+		return "", err
+	}
+	return gone, atomicfile.SyncDir(fsys, parent)
 }
 
 // RemoveDeleted removes the folders of deleted partitions that an earlier run left.

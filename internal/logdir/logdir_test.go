@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -231,4 +232,20 @@ func FuzzParsers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMoveAway: a folder of the longest name that a topic can have finds another that a file system takes.
+func TestMoveAway(t *testing.T) {
+	fsys := vfs.NewMem()
+	path := fsys.PathJoin("data", strings.Repeat("x", 249)+"-0")
+	if err := fsys.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := MoveAway(fsys, path)
+	if name := fsys.PathBase(gone); err != nil || len(name) > 255 || !strings.HasSuffix(name, "-delete") {
+		t.Errorf("%q, %v", name, err)
+	}
+	if names, err := fsys.List("data"); err != nil || len(names) != 1 || names[0] != fsys.PathBase(gone) {
+		t.Errorf("%v, %v", names, err)
+	}
 }

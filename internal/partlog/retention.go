@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rewind-kafka/rewind/internal/atomicfile"
+	"github.com/rewind-kafka/rewind/internal/logdir"
 	"github.com/rewind-kafka/rewind/internal/segment"
 	"github.com/rewind-kafka/rewind/remotestorage"
 )
@@ -300,6 +300,18 @@ func (l *Log) moveStart(offset int64, reason string) int64 {
 // log is closed, and leaves none of them open.
 func (l *Log) Delete() error {
 	err := l.shutOnce()
+	gone, merr := l.moveAway()
+	if merr == nil {
+		merr = l.fs.RemoveAll(gone)
+	}
+	if merr != nil {
+		err = errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, merr))
+	}
+	return err
+}
+
+// moveAway takes the folder out of the way of the next log of this name, for good.
+func (l *Log) moveAway() (gone string, err error) {
 	l.compactMu.Lock()
 	defer l.compactMu.Unlock()
 	l.swapMu.Lock()
@@ -309,17 +321,7 @@ func (l *Log) Delete() error {
 	for _, s := range l.segments() {
 		l.forget(s.base)
 	}
-	gone := l.fs.PathJoin(l.fs.PathDir(l.dir), deletedName(l.fs.PathBase(l.dir)))
-	if rerr := l.fs.Rename(l.dir, gone); rerr != nil {
-		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, rerr))
-	}
-	if serr := atomicfile.SyncDir(l.fs, l.fs.PathDir(l.dir)); serr != nil {
-		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, serr))
-	}
-	if rerr := l.fs.RemoveAll(gone); rerr != nil {
-		return errors.Join(err, fmt.Errorf("deleting log %s: %w", l.tp, rerr))
-	}
-	return err
+	return logdir.MoveAway(l.fs, l.dir)
 }
 
 func (l *Log) shutOnce() error {
@@ -329,10 +331,4 @@ func (l *Log) shutOnce() error {
 		return nil
 	}
 	return l.shut()
-}
-
-// deletedName is Apache Kafka's name for a folder on its way out, never longer than a file name may be.
-func deletedName(name string) string {
-	suffix := fmt.Sprintf(".%x-delete", remotestorage.RandomUUID())
-	return name[:min(len(name), 255-len(suffix))] + suffix
 }

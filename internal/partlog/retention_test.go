@@ -264,9 +264,6 @@ func TestDeleteLog(t *testing.T) {
 	if _, err := l.Read(0, 1, 1, true); !errors.Is(err, ErrClosed) {
 		t.Errorf("read: %v", err)
 	}
-	if name := deletedName(strings.Repeat("x", 249) + "-0"); len(name) > 255 || !strings.HasSuffix(name, "-delete") {
-		t.Errorf("%q", name)
-	}
 }
 
 // TestActiveSegmentGoesWhenAllOfItIsTooOld: and a short local retention of a tiered topic does not close it.
