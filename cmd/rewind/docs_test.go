@@ -145,6 +145,7 @@ func (u *tutorial) run(b block) string {
 	if err := cmd.Run(); err != nil {
 		u.t.Fatalf("%v\n%s%s\n%s", err, text, tail(&out), tail(&stderr))
 	}
+	u.t.Logf("%s", tail(&stderr))
 	return out.String()
 }
 
@@ -227,7 +228,7 @@ func TestApacheKafkaPage(t *testing.T) {
 	kafka, store := c.Bootstrap(clustertest.Plaintext), "file://"+c.Store()
 	u := newTutorial(t, map[string]string{"KAFKA": kafka, "STORE": store, "TOPIC": "orders"},
 		"127.0.0.1:19092", ports[0], "127.0.0.1:19191", ports[1], "127.0.0.1:18092", ports[2], "127.0.0.1:18191", ports[3], "127.0.0.1:29092", ports[4], "127.0.0.1:29191", ports[5],
-		"--timeout-ms 10000", fmt.Sprintf("--max-messages %d --timeout-ms 60000", 2*(each+1)), "10*time.Second", "20*time.Second", // the test knows how much is there, and that the machine is busy
+		"--timeout-ms 10000", fmt.Sprintf("--max-messages %d --timeout-ms 60000", 2*(each+1)), "10*time.Second", "40*time.Second", "5 * time.Second", "30 * time.Second", // the test knows how much is there, and that the machine is busy
 		"kafka-1.example.org:9092", kafka, "s3://history?region=eu-central-1", store)
 	ran := 0
 	for i, b := range blocksOf(t, filepath.Join(peers.Root(), "docs", "apache-kafka.md")) {

@@ -113,10 +113,14 @@ class Confluent:
                 continue
             check(m.error() and str(m.error()))
             out.append(seen(m.offset(), m.key(), m.value()))
-            last = m
-        consumer.commit(message=last, asynchronous=False)
+        self.commit(consumer)
         consumer.close()
         return out
+
+    def commit(self, consumer):
+        """where the consumer is in each partition of which it was given records."""
+        positions = consumer.position(consumer.assignment())
+        consumer.commit(offsets=[tp for tp in positions if tp.offset >= 0], asynchronous=False)
 
     def transact(self, id, source, target, n):
         """n records go from one topic to another in transactions, offsets included; every third transaction is aborted, and done again."""
@@ -200,8 +204,7 @@ class Confluent:
             check(m.error() and str(m.error()))
             write(out, m.topic(), m.partition(), m.offset(), m.timestamp()[1], m.key(), m.value(), m.headers())
             n -= 1
-            last = m
-        consumer.commit(message=last, asynchronous=False)
+        self.commit(consumer)
         consumer.close()
 
 
